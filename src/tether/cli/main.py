@@ -1,0 +1,86 @@
+"""The command `tether`: finds the command's file, prints errors as one line, gives exit codes.
+
+0 done; 1 a check failed; 2 a mistake in what the user gave; 130, 143 interrupted and saved. Nothing
+here imports torch, nor does a command before it needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+
+from tether.config.errors import UserError
+from tether.config.nearest import unknown
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": ("tether.cli.studies:quickstart", "three methods on a bundled model, offline"),
+    "train": ("tether.cli.train:train", "train by a recipe or a configuration file"),
+    "resume": ("tether.cli.train:resume", "go on with an interrupted run"),
+    "compare": ("tether.cli.studies:compare", "methods x seeds, resumable, with plots"),
+    "frontier": ("tether.cli.studies:frontier", "reward against drift of finished runs"),
+    "evaluate": ("tether.cli.runs:evaluate", "reward and drift of a run's weights"),
+    "generate": ("tether.cli.runs:generate", "completions of a run's weights"),
+    "list": ("tether.cli.listing:show_list", "algorithms, tethers, rewards, recipes..."),
+    "recipes": ("tether.cli.listing:recipes", "recipes show NAME: a recipe as YAML"),
+    "schema": ("tether.cli.listing:schema", "JSON schema of run.yaml, for editors"),
+    "doctor": ("tether.cli.doctor:doctor", "versions, devices, a recipe's memory plan"),
+}
+"""command -> (module:function taking its words and returning an exit code, summary)."""
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; never raises for a user's mistake."""
+    words = list(sys.argv[1:] if words is None else words)
+    try:
+        return _run(words)
+    except UserError as e:
+        print(f"tether: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tether: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe went away: nothing more to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as e:
+        from tether.train.signals import Interrupted
+
+        if isinstance(e, Interrupted):
+            print(f"tether: {e}", file=sys.stderr)
+            return e.code
+        raise
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        from tether.cli.helping import root_help
+
+        root_help(COMMANDS)
+        return 0
+    if words[0] in ("-V", "--version"):
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(version("tether-rl"))
+        except PackageNotFoundError:
+            print("not installed (run from a source folder)")
+        return 0
+    command, *rest = words
+    if command not in COMMANDS:
+        raise unknown("command", command, COMMANDS, "")
+    module, function = COMMANDS[command][0].split(":")
+    code: int = getattr(importlib.import_module(module), function)(rest)
+    return code
+
+
+def _terminated(signum: int, frame: FrameType | None) -> None:
+    sys.exit(128 + signum)
+
+
+def entry() -> None:
+    """Console script."""
+    signal.signal(signal.SIGTERM, _terminated)  # outside an update there is nothing to save
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Options of a command: argparse, with its errors as ours and its help through rich."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tether.config.errors import UserError
+from tether.config.nearest import unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """One command. `words` of it that are overrides (`--a.b VALUE`) are left to the caller."""
+
+    def __init__(self, command: str, summary: str, **options: Any) -> None:
+        super().__init__(
+            prog=f"tether {command}",
+            description=summary,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self.prog}: {message}; see {self.prog} --help")
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Like `parse_args`; an option that is not there is answered with the nearest."""
+        found, rest = self.parse_known_args(list(words))
+        if rest:
+            raise unknown("option", rest[0], self.options(), self.prog)
+        return found
+
+    def options(self) -> list[str]:
+        """Its long options."""
+        return [o for a in self._actions for o in a.option_strings if o.startswith("--")]
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return value

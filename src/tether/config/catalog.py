@@ -1,0 +1,231 @@
+"""Names -> `module:Class`. A visible table instead of decorators: listing needs no import, and a
+user's own `file.py:Class` or `module:Class` is read the same way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tether.config.errors import UserError
+from tether.config.nearest import unknown
+
+CATALOG: dict[str, dict[str, str]] = {
+    "algorithm": {
+        "ppo": "tether.algorithms.ppo:PPO",
+        "supervised": "tether.algorithms.supervised:Supervised",
+    },
+    "tether": {
+        "kl": "tether.tethers.kl:KLPenalty",
+        "elastic_reset": "tether.tethers.elastic_reset:ElasticReset",
+        "reset_to_init": "tether.tethers.reset_to_init:ResetToInit",
+        "min_length": "tether.tethers.min_length:MinLength",
+    },
+    "trigger": {
+        "every": "tether.tethers.triggers:Every",
+        "drift_budget": "tether.tethers.triggers:DriftBudget",
+        "plateau": "tether.tethers.triggers:Plateau",
+        "any_of": "tether.tethers.triggers:AnyOf",
+        "all_of": "tether.tethers.triggers:AllOf",
+    },
+    "controller": {
+        "fixed": "tether.tethers.controllers:Fixed",
+        "rl4lms": "tether.tethers.controllers:RL4LMs",
+        "ziegler": "tether.tethers.controllers:Ziegler",
+    },
+    "reward": {
+        "function": "tether.rewards.function:FunctionReward",
+        "classifier": "tether.rewards.classifier:ClassifierReward",
+        "lexicon": "tether.rewards.lexicon:LexiconReward",
+        "length": "tether.rewards.length:LengthReward",
+        "contains": "tether.rewards.contains:ContainsReward",
+        "tfidf": "tether.rewards.tfidf:TfidfJudge",
+    },
+    "environment": {"single_turn": "tether.tasks.environment:SingleTurn"},
+    "engine": {"hf": "tether.rollout.hf:HFEngine"},
+    "metric": {
+        "drift": "tether.metrics.drift:own_samples",
+        "drift_on_human": "tether.metrics.drift:on_human",
+        "drift_on_domains": "tether.metrics.drift:on_domains",
+        "perplexity": "tether.metrics.perplexity:pooled",
+        "perplexity_mean_of_texts": "tether.metrics.perplexity:mean_of_texts",
+        "perplexity_joined": "tether.metrics.perplexity:joined",
+        "perplexity_by_group": "tether.metrics.perplexity:by_group",
+        "distinct_n": "tether.metrics.text:distinct_n",
+        "common_ngram_share": "tether.metrics.text:common_ngram_share",
+        "length": "tether.metrics.text:mean_length",
+    },
+    "task": {"dataset": "tether.tasks.loading:load_task"},
+    "recipe": {
+        "ppo": "tether.recipes.generic:ppo",
+        "ppo-kl": "tether.recipes.generic:ppo_kl",
+        "elastic-reset": "tether.recipes.generic:elastic_reset",
+        "supervised": "tether.recipes.generic:supervised",
+        "imdb-supervised": "tether.recipes.imdb:supervised",
+        "imdb-classifier": "tether.recipes.imdb:classifier",
+        "imdb-judge": "tether.recipes.imdb:judge",
+        "imdb-ppo": "tether.recipes.imdb:ppo",
+        "imdb-ppo-kl": "tether.recipes.imdb:ppo_kl",
+        "imdb-elastic-reset": "tether.recipes.imdb:elastic_reset",
+    },
+}
+"""family -> name -> where it is."""
+
+BASES: dict[str, str] = {
+    "tether.algorithms.base:Algorithm": "algorithm",
+    "tether.tethers.base:Tether": "tether",
+    "tether.tethers.triggers:Trigger": "trigger",
+    "tether.tethers.controllers:Controller": "controller",
+    "tether.rewards.base:Reward": "reward",
+    "tether.tasks.environment:Environment": "environment",
+    "tether.rollout.engine:Engine": "engine",
+}
+"""Base class -> family: a nested part is recognised by name, and so without torch."""
+
+
+def names(family: str) -> list[str]:
+    """Names of one family. Raises UserError for a family that is not there."""
+    if family not in CATALOG:
+        raise unknown("family", family, CATALOG, "the catalog")
+    return sorted(CATALOG[family])
+
+
+def target(family: str, kind: str, where: str = "") -> str:
+    """`module:Class` or `file.py:Class` behind a kind, without importing it."""
+    if not isinstance(kind, str):
+        raise UserError(f"the kind of a {family} must be text{_in(where)}, not {kind!r}")
+    if kind in CATALOG[family]:
+        return CATALOG[family][kind]
+    if ":" in kind:
+        return kind
+    raise unknown(family, kind, names(family), where)
+
+
+def load(family: str, kind: str, where: str = "") -> Any:
+    """The class (or function) behind a kind: a catalog name, `file.py:Class` or `module:Class`.
+
+    Raises UserError where it cannot be found; an error inside the user's module is shown as such.
+    """
+    return load_object(target(family, kind, where), where)
+
+
+def load_object(address: str, where: str = "") -> Any:
+    """`file.py:name`, `module:name` or `module:outer.name` -> the object. The current folder is
+    importable."""
+    place, _, attribute = address.partition(":")
+    if not place or not attribute:
+        raise UserError(
+            f"'{address}'{_in(where)} is not an address; write file.py:NAME or module:NAME"
+        )
+    module = _file(place, where) if place.endswith(".py") else _module(place, where)
+    found: Any = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise unknown("name", name, [n for n in dir(found) if n[0] != "_"], place)
+        found = getattr(found, name)
+    return found
+
+
+def kind_of(family: str, cls: Any) -> str:
+    """The kind that leads back to a class or function; inverse of `load`.
+
+    A class of the catalog gives its name; a file below the current folder gives `file.py:Class`;
+    anything else importable gives `module:Class`.
+    """
+    own = f"{cls.__module__}:{cls.__qualname__}"
+    for name, address in CATALOG[family].items():
+        if address == own:
+            return name
+    return address_of(cls, family)
+
+
+def address_of(thing: Any, family: str = "object") -> str:
+    """`file.py:name` or `module:name` of a class or function given from Python."""
+    if not hasattr(thing, "__qualname__") or not hasattr(thing, "__module__"):
+        raise UserError(f"a {family} must be a class or a function with a name, not {thing!r}")
+    name = thing.__qualname__
+    if "<" in name:
+        raise UserError(
+            f"the {family} '{name}' cannot be found again from another process; "
+            "define it with a name at the top level of a file"
+        )
+    module = sys.modules.get(thing.__module__)
+    file = getattr(module, "__file__", None)
+    if file and (thing.__module__ == "__main__" or thing.__module__.startswith(_PRIVATE)):
+        return f"{_short(Path(file))}:{name}"
+    return f"{thing.__module__}:{name}"
+
+
+_PRIVATE = "_tether_file_"
+
+
+def _in(where: str) -> str:
+    return f" in {where}" if where else ""
+
+
+def _short(path: Path) -> str:
+    path = path.resolve()
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _file(place: str, where: str) -> ModuleType:
+    path = Path(place).expanduser().resolve()
+    main = sys.modules.get("__main__")
+    main_file = getattr(main, "__file__", None)
+    if main is not None and main_file and Path(main_file).resolve() == path:
+        return main  # the running script itself: importing it again would run it again
+    if not path.is_file():
+        raise UserError(f"there is no file '{place}'{_in(where)} (looked in {Path.cwd()})")
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path) and module is not main:
+            return module
+    private = f"{_PRIVATE}{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(private, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"'{place}'{_in(where)} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[private] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # its own imports of neighbours
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        del sys.modules[private]
+        raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
+    return module
+
+
+def _module(place: str, where: str) -> ModuleType:
+    if place in sys.modules:
+        return sys.modules[place]
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as e:
+        missing = e.name or place
+        if place == missing or place.startswith(missing + "."):
+            raise UserError(
+                f"there is no module '{place}'{_in(where)}; for a file write {place}.py:NAME"
+            ) from e
+        raise UserError(f"{place}{_in(where)} needs the module '{missing}': install it") from e
+    except Exception as e:
+        raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
+
+
+def family_of(cls: Any) -> str | None:
+    """The family of a class: by the base class it has, compared by name."""
+    if not inspect.isclass(cls):
+        return None
+    for base in cls.__mro__:
+        family = BASES.get(f"{base.__module__}:{base.__qualname__}")
+        if family:
+            return family
+    return None

@@ -1,0 +1,125 @@
+"""What the types cannot say: ranges, and values that do not fit together. One line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tether.config.errors import UserError
+from tether.config.run import ClassifierSettings, RunSettings
+
+_AT_LEAST: dict[str, float] = {
+    "updates": 1,
+    "threads": 1,
+    "batch.prompts": 1,
+    "batch.microbatch": 1,
+    "sampling.max_new_tokens": 1,
+    "sampling.min_new_tokens": 0,
+    "sampling.top_k": 0,
+    "sampling.chunk": 1,
+    "evaluation.every": 1,
+    "evaluation.prompts": 1,
+    "evaluation.test_prompts": 0,
+    "evaluation.human_rows": 0,
+    "evaluation.human_tokens": 2,
+    "evaluation.samples": 0,
+    "data.validation_rows": 0,
+    "data.test_rows": 0,
+    "data.prompt_tokens": 1,
+    "data.max_prompt_tokens": 1,
+    "data.limit": 1,
+    "checkpoint.every": 0,
+    "checkpoint.keep": 1,
+    "optimizer.weight_decay": 0,
+    "optimizer.max_grad_norm": 0,
+    "optimizer.warmup_steps": 0,
+    "model.lora.rank": 1,
+    "epochs": 1,
+    "batch_size": 1,
+    "max_tokens": 1,
+    "warmup_ratio": 0,
+    "weight_decay": 0,
+}
+_ABOVE_ZERO = ("sampling.temperature", "optimizer.eps", "critic.lr", "lr", "model.lora.alpha")
+
+
+def check_together(settings: RunSettings | ClassifierSettings, where: str = "") -> None:
+    """Raises UserError for the first value that is out of range or does not fit another."""
+    place = f" in {where}" if where else ""
+    for path, least in _AT_LEAST.items():
+        value = _get(settings, path)
+        if value is not None and value < least:
+            raise UserError(f"{path}{place} is {value}, must be at least {least:g}")
+    for path in _ABOVE_ZERO:
+        value = _get(settings, path)
+        if value is not None and value <= 0:
+            raise UserError(f"{path}{place} is {value}, must be greater than 0{_greedy(path)}")
+    if isinstance(settings, RunSettings):
+        _check_run(settings, place)
+    elif settings.crop_tokens[0] > settings.crop_tokens[1] or settings.crop_tokens[0] < 1:
+        raise UserError(f"crop_tokens{place} is {list(settings.crop_tokens)}, must be [low, high]")
+    if not settings.name or "/" in settings.name or settings.name in (".", ".."):
+        raise UserError(
+            f"name{place} is '{settings.name}', must be the name of a folder under root"
+        )
+
+
+def _greedy(path: str) -> str:
+    return "; evaluation.sampling.greedy decodes greedily" if path.endswith("temperature") else ""
+
+
+def _get(settings: Any, path: str) -> Any:
+    for name in path.split("."):
+        settings = getattr(settings, name, None)
+    return settings
+
+
+def _check_run(s: RunSettings, place: str) -> None:
+    if not 0 < s.sampling.top_p <= 1:
+        raise UserError(f"sampling.top_p{place} is {s.sampling.top_p}, must be in (0, 1]")
+    if s.sampling.greedy:
+        raise UserError(
+            f"sampling.greedy{place} leaves nothing to learn from; "
+            "for greedy evaluation set evaluation.sampling.greedy"
+        )
+    if s.sampling.min_new_tokens > s.sampling.max_new_tokens:
+        raise UserError(
+            f"sampling.min_new_tokens{place} is {s.sampling.min_new_tokens}, more than "
+            f"sampling.max_new_tokens {s.sampling.max_new_tokens}"
+        )
+    if any(b <= 0 for b in s.evaluation.budgets):
+        raise UserError(f"evaluation.budgets{place} must be nats greater than 0")
+    minibatches = s.algorithm.get("minibatches", 1)
+    group = s.algorithm.get("group_size", 1)
+    if isinstance(minibatches, int) and isinstance(group, int) and minibatches > 0 and group > 0:
+        _check_divides(s.batch.prompts, group, minibatches, place)
+
+
+def _check_divides(prompts: int, group: int, minibatches: int, place: str) -> None:
+    """Sequences of an update fall into equal minibatches."""
+    sequences = prompts * group
+    if sequences % minibatches == 0:
+        return
+    fits = [p for p in range(1, 2 * prompts + minibatches + 1) if p * group % minibatches == 0]
+    below = [p for p in fits if p < prompts]
+    above = [p for p in fits if p > prompts]
+    nearest = " or ".join(str(p) for p in [*below[-1:], *above[:1]])
+    raise UserError(
+        f"batch.prompts {prompts} x algorithm.group_size {group} = {sequences} sequences{place} do "
+        f"not divide into {minibatches} minibatches; nearest batch.prompts: {nearest}"
+    )
+
+
+def check_complete(settings: RunSettings | ClassifierSettings) -> None:
+    """Raises UserError for what every run needs and recipes leave to the user."""
+    if not settings.model.path:
+        raise UserError("no model: give --model HUB_ID_OR_FOLDER")
+    if not settings.data.path:
+        raise UserError("no data: give --data HUB_ID_OR_FILE (.jsonl, .csv, .parquet)")
+    if not isinstance(settings, RunSettings):
+        return
+    own = settings.environment.get("kind") != "single_turn"  # an environment may bring rewards
+    if not settings.rewards and not own and settings.algorithm.get("writer") != "data":
+        raise UserError(
+            "no reward: give --reward file.py:function, a classifier's folder or hub id, or a "
+            "built-in (tether list)"
+        )

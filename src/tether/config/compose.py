@@ -1,0 +1,74 @@
+"""Recipe < YAML files < overrides, in one call: what the command line and Python both use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tether.config.catalog import load
+from tether.config.errors import UserError
+from tether.config.layers import apply_overrides, merge
+from tether.config.parts import Place, as_part
+from tether.config.settings import Settings, parse
+from tether.config.text_values import read_yaml
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """The mapping of one recipe: a catalog name, or a user's `file.py:function`."""
+    function = load("recipe", name)
+    mapping = function()
+    if not isinstance(mapping, dict):
+        raise UserError(f"the recipe {name} must return a mapping, not {type(mapping).__name__}")
+    return mapping
+
+
+def compose(
+    name: str | None = None,
+    files: Sequence[str | Path] = (),
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings of a run. `values` is a last layer of Python values, under the overrides.
+
+    A run that nobody named is called after its recipe (or file) and seed.
+    """
+    layers: list[Mapping[str, Any]] = [recipe(name)] if name else []
+    layers += [read_yaml(f) for f in files]
+    layers += [values] if values else []
+    merged = apply_overrides(merge(*layers), overrides)
+    if "name" not in merged:
+        base = (name or (Path(files[0]).stem if files else "run")).replace(":", "-")
+        merged["name"] = f"{Path(base).name}-seed{merged.get('seed', 0)}"
+    parts = [f"the recipe {name}" if name else "", *map(str, files)]
+    source = " + ".join(p for p in [*parts, "the command line" if overrides else ""] if p)
+    return parse(merged, source)
+
+
+def from_python(
+    values: Mapping[str, Any],
+    *,
+    model: Any = None,
+    data: Any = None,
+    reward: Any = None,
+    tethers: Any = None,
+) -> dict[str, Any]:
+    """Keyword arguments of the Python face -> a layer. Functions and instances are recorded by
+    name and settings, so the run can be dumped and resumed like any other."""
+    layer: dict[str, Any] = {}
+    for key, value in values.items():
+        here = layer
+        *heads, last = key.split(".")
+        for head in heads:
+            here = here.setdefault(head, {})
+        here[last] = value
+    for key, path in (("model", model), ("data", data)):
+        if path is not None:
+            given = path if isinstance(path, Mapping) else {"path": str(path)}
+            layer[key] = {**layer.get(key, {}), **given}
+    if reward is not None:
+        part = as_part("reward", reward, Place("reward", "the call"))
+        layer["rewards"] = {**layer.get("rewards", {}), "reward": part}
+    if tethers is not None:
+        layer["tethers"] = tethers if isinstance(tethers, Mapping) else list(tethers)
+    return layer

@@ -1,0 +1,35 @@
+"""Is a run's folder free? Asked before anything expensive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tether.config.errors import UserError
+from tether.config.settings import Settings, dump, fingerprint
+from tether.config.text_values import read_yaml
+
+
+def run_folder(settings: Settings) -> Path:
+    return Path(settings.root) / settings.name
+
+
+def refuse_taken(settings: Settings) -> None:
+    """Raises UserError where the folder holds a run (the mend: another name, or resume) or other
+    files; an empty folder is free."""
+    folder = run_folder(settings)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; choose another name: --name NAME")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    config = folder / "config.yaml"
+    if not config.is_file():
+        raise UserError(f"{folder} holds files that are no run; choose another name: --name NAME")
+    if fingerprint(read_yaml(config)) == fingerprint(dump(settings)):
+        raise UserError(
+            f"{folder} already holds this run; to go on: tether resume {folder}, "
+            "to repeat it: --name NAME"
+        )
+    raise UserError(
+        f"{folder} holds another run; choose another name: --name NAME, "
+        f"or go on with that one: tether resume {folder}"
+    )

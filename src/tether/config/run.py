@@ -1,0 +1,266 @@
+"""The settings of a run, without torch: what `tether train` reads, dumps and documents.
+
+One place for each default: here for the house, in the class for an algorithm, tether, reward or
+engine. A `Part` is a mapping with `kind` (a catalog name or `file.py:Class`) and that class's
+settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+Part = dict[str, Any]
+"""{kind: name | file.py:Class | module:Class, **settings of that class}"""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Marks a `Part` with the family of the catalog that its `kind` is looked up in."""
+
+    name: str
+
+
+AlgorithmPart = Annotated[Part, Family("algorithm")]
+TetherPart = Annotated[Part, Family("tether")]
+RewardPart = Annotated[Part, Family("reward")]
+EnvironmentPart = Annotated[Part, Family("environment")]
+EnginePart = Annotated[Part, Family("engine")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraSettings:
+    rank: int = 16
+    """Rank of the update BA."""
+    alpha: float = 32.0
+    """Scale: the update is alpha / rank * BA."""
+    targets: Literal["all-linear"] | list[str] = "all-linear"
+    """Module names that get an adapter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    path: str = ""
+    """Hub id or local folder."""
+    revision: str | None = None
+    """Hub revision (branch, tag or commit)."""
+    gguf_file: str | None = None
+    """Name of a GGUF file inside `path`."""
+    tokenizer: str | None = None
+    """Hub id or folder of the tokenizer; default: `path`."""
+    dtype: Literal["auto", "bfloat16", "float32", "float16"] = "auto"
+    """Of the working weights; auto is bfloat16 where the device has it, else float32. Masters are
+    always fp32."""
+    device: str = "auto"
+    """auto is the first accelerator, else cpu."""
+    random_weights: bool = False
+    """Start from random weights of the configuration in `path`."""
+    adapter: str | None = None
+    """Folder of a peft adapter merged into the weights at start (not trained further)."""
+    lora: LoraSettings | None = None
+    """Train an adapter instead of all weights."""
+    dropout: bool = False
+    """Leave the model's own dropout on in the update (never in scoring or sampling)."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass."""
+    trust_remote_code: bool = False
+    """Passed to transformers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    path: str = ""
+    """Hub id, folder, or a .jsonl, .jsonl.gz, .csv or .parquet file."""
+    name: str | None = None
+    """Configuration of a hub dataset."""
+    revision: str | None = None
+    """Hub revision."""
+    split: str = "train"
+    """Split that trains."""
+    validation: str | None = None
+    """Split or file of the validation prompts; default: `validation_rows` held out of `split`."""
+    test: str | None = None
+    """Split or file of the test prompts; default: `test_rows` held out of `split`."""
+    validation_rows: int = 256
+    """Rows held out where `validation` is absent."""
+    test_rows: int = 0
+    """Rows held out where `test` is absent; 0 = no test set."""
+    prompt: str = "prompt"
+    """Column of the prompts: text, or a list of chat messages."""
+    reference: str | None = None
+    """Column of the human completions (supervised training, human-text gauges)."""
+    text: str | None = None
+    """Column of whole texts instead of prompt and reference: the first `prompt_tokens` tokens are
+    the prompt, what follows is the reference."""
+    prompt_tokens: int = 64
+    """With `text`: length of the prompt. Shorter texts are dropped and counted."""
+    label: str | None = None
+    """Column by whose values human-text gauges are split."""
+    max_prompt_tokens: int | None = None
+    """Default: what the model's positions leave beside `sampling.max_new_tokens`."""
+    too_long: Literal["error", "drop", "truncate_left", "truncate_right"] = "error"
+    """What happens to a prompt beyond the limit; dropped and cut rows are counted."""
+    limit: int | None = None
+    """Use the first rows only, after the seeded shuffle."""
+    seed: int = 0
+    """Of the shuffle before rows are held out: the same for every run of a study."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    max_new_tokens: int = 48
+    """Horizon T of the token-level MDP."""
+    min_new_tokens: int = 0
+    """EOS is outside the allowed set before this many tokens (in scoring too)."""
+    temperature: float = 1.0
+    """Of sampling and of scoring alike (B06); > 0."""
+    top_k: int = 0
+    """0 = off."""
+    top_p: float = 1.0
+    """1 = off."""
+    greedy: bool = False
+    """Evaluation only."""
+    stop: list[str] = field(default_factory=list)
+    """Further stop tokens, as text of exactly one token each."""
+    scored: Literal["sampled", "full"] = "sampled"
+    """`sampled`: ratios use the distribution that sampled. `full`: temperature and vocabulary
+    untouched, as RL4LMs and the Elastic Reset code score (ratios stay 1 at the first minibatch)."""
+    chunk: int = 256
+    """Sequences that are generated at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    every: int = 5
+    """Updates between the common evaluation times; update 0 and the last are always evaluated."""
+    prompts: int = 512
+    """Validation prompts; the same and with the same sampling seeds at every evaluation."""
+    test_prompts: int = 0
+    """Test prompts at the end of the run, for the final weights and for the best validation
+    checkpoint under each budget; 0 = none."""
+    budgets: list[float] = field(default_factory=lambda: [1.0, 2.0, 4.0, 8.0, 16.0])
+    """Drift budgets in nats per completion."""
+    sampling: SamplingSettings | None = None
+    """Default: as in training (B35)."""
+    human_rows: int = 64
+    """Human texts for perplexity and exact KL on human prefixes; 0 = none."""
+    human_tokens: int = 128
+    """Their length limit in tokens."""
+    domains: dict[str, str] = field(default_factory=dict)
+    """name -> text file (.txt, .txt.gz) or dataset file with a `text` column, of another domain."""
+    samples: int = 8
+    """Completions written to samples.jsonl at every evaluation."""
+    seed: int = 0
+    """Of evaluation sampling, apart from the run's seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings:
+    prompts: int = 64
+    """Prompts an update, over all ranks; sequences = prompts * algorithm.group_size."""
+    microbatch: int = 16
+    """Sequences in one forward and backward pass; changes memory, not numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticSettings:
+    kind: Literal["separate", "shared", "detached", "frozen"] = "separate"
+    """separate: a trunk of its own started from the policy. shared: a head on the policy's trunk.
+    detached: the same, but value gradients stop at the trunk. frozen: a head on the initial
+    trunk."""
+    lr: float | None = None
+    """Default: the algorithm's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    """Over policy and critic apart; 0 = off."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """linear falls to 0 over all optimizer steps of the run (B19)."""
+    warmup_steps: int = 0
+    """Optimizer steps of linear warm-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+    every: int = 10
+    """Updates between checkpoints; the last update always has one. 0 = only at the end."""
+    keep: int = 2
+    """Complete checkpoints that stay on disk."""
+    export: bool = True
+    """Write `policy/` (plain `save_pretrained`) at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingSettings:
+    tensorboard: bool = False
+    wandb: str | None = None
+    """Project name; None = off. A tracker's failure is a warning, never the run's (B42)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """A policy run. `tether train` dumps it, resolved, as config.yaml."""
+
+    job: Literal["policy"] = "policy"
+    name: str = "run"
+    """Folder name under `root`."""
+    root: str = "runs"
+    """Folder of all runs."""
+    method: str = ""
+    """Name in tables and plots; default: the algorithm and its tethers."""
+    seed: int = 0
+    updates: int = 40
+    """Rollout + optimise cycles."""
+    threads: int | None = None
+    """Torch threads of this process; default: torch's own choice."""
+    model: ModelSettings = field(default_factory=ModelSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    rewards: dict[str, RewardPart] = field(default_factory=dict)
+    """name -> reward; several are weighted, added, and logged apart."""
+    judges: dict[str, RewardPart] = field(default_factory=dict)
+    """name -> a reward function that scores every evaluation and is never a reward."""
+    environment: EnvironmentPart = field(default_factory=lambda: {"kind": "single_turn"})
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    engine: EnginePart = field(default_factory=lambda: {"kind": "hf"})
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    algorithm: AlgorithmPart = field(default_factory=lambda: {"kind": "ppo"})
+    critic: CriticSettings = field(default_factory=CriticSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    tethers: dict[str, TetherPart] = field(default_factory=dict)
+    """name -> tether; the name is used in overrides, metrics and the checkpoint."""
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierSettings:
+    """A text classifier on a language model's backbone: a learned reward."""
+
+    job: Literal["classifier"] = "classifier"
+    name: str = "classifier"
+    root: str = "runs"
+    seed: int = 0
+    threads: int | None = None
+    model: ModelSettings = field(default_factory=ModelSettings)
+    data: DataSettings = field(default_factory=lambda: DataSettings(text="text", label="label"))
+    kind: Literal["model", "tfidf"] = "model"
+    """model: a head on the backbone. tfidf: a bag-of-words judge (no backbone) for evaluation."""
+    half: Literal["all", "first", "second"] = "all"
+    """Which half of the shuffled training labels: keep one for a judge."""
+    epochs: int = 1
+    lr: float = 1e-4
+    batch_size: int = 32
+    warmup_ratio: float = 0.05
+    weight_decay: float = 0.01
+    crop_tokens: tuple[int, int] = (32, 256)
+    """Training texts are random crops of this many tokens: short completions are in range."""
+    max_tokens: int = 512
+    """Length limit at evaluation; longer texts keep their end."""
+    evaluate_crops: list[int] = field(default_factory=lambda: [112])
+    """Accuracy is also reported on excerpts of these lengths."""

@@ -1,0 +1,68 @@
+"""Run settings <-> mappings: `parse` checks and fills in, `dump` writes all of it back.
+
+`parse(dump(x), ...) == x`, also through YAML text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tether.config.checks import check_together
+from tether.config.describe import plain
+from tether.config.errors import UserError
+from tether.config.layers import normalised
+from tether.config.nearest import unknown
+from tether.config.parts import Place, convert
+from tether.config.run import ClassifierSettings, RunSettings
+from tether.config.text_values import read_yaml
+from tether.config.types_as_text import SettingsType
+
+Settings = RunSettings | ClassifierSettings
+JOBS = {"policy": RunSettings, "classifier": ClassifierSettings}
+
+
+def parse(mapping: Mapping[str, Any], where: str = "") -> Settings:
+    """Mapping -> settings with every part filled in (built-in parts without torch).
+
+    Raises UserError, one line: unknown key (nearest name, or our word for another library's),
+    wrong value, impossible combination.
+    """
+    if not isinstance(mapping, Mapping):
+        raise UserError(f"{where or 'the configuration'} must be a mapping, not {mapping!r}")
+    job = mapping.get("job", "policy")
+    if job not in JOBS:
+        raise unknown("job", str(job), JOBS, where)
+    settings: Settings = convert(
+        SettingsType(JOBS[job].__name__), normalised(mapping), Place("", where)
+    )
+    check_together(settings, where)
+    return settings
+
+
+def dump(settings: Settings) -> dict[str, Any]:
+    """Settings -> plain mapping for YAML and JSON; inverse of `parse`."""
+    return {f.name: plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
+
+
+def read(path: str | Path) -> Settings:
+    """`config.yaml` of a run folder (or a folder that holds one) -> settings."""
+    path = Path(path)
+    path = path / "config.yaml" if path.is_dir() else path
+    return parse(read_yaml(path), str(path))
+
+
+PLACE_ONLY = ("name", "root")
+"""What may differ between equal runs."""
+
+
+def fingerprint(mapping: Mapping[str, Any] | Settings) -> str:
+    """16 hex digits of the settings, but for the run's name and folder."""
+    full = dump(mapping) if isinstance(mapping, RunSettings | ClassifierSettings) else mapping
+    kept = {k: plain(v) for k, v in full.items() if k not in PLACE_ONLY}
+    text = json.dumps(kept, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,69 @@
+"""Allowed sets: which tokens may be sampled, and their storage as bits.
+
+Sets are functions of logits alone and never look at a value on the host, so they can stand inside
+a captured graph. V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def top_p_set(logits: Tensor, p: float, floor: int = 1) -> Tensor:
+    """The smallest set of tokens whose probability is at least p, never fewer than `floor`.
+
+    Probabilities (.5, .3, .2): p = .4 -> 1 token, .6 -> 2, .9 -> 3 (B43). Ties go to the lower id.
+
+    Source: Holtzman et al. 2020, arXiv 1904.09751; as an action set: RL4LMs, arXiv 2210.01241.
+    Args:
+        logits: [..., V].
+        p: in (0, 1]; 1 keeps everything.
+        floor: least number of tokens kept.
+    Returns:
+        [..., V] bool.
+    """
+    if p >= 1.0:
+        return torch.ones_like(logits, dtype=torch.bool)
+    probability, index = logits.float().softmax(-1).sort(dim=-1, descending=True, stable=True)
+    keep = (probability.cumsum(-1) - probability) < p
+    keep[..., :floor] = True
+    return torch.zeros_like(keep).scatter(-1, index, keep)
+
+
+def top_k_set(logits: Tensor, k: int) -> Tensor:
+    """The k likeliest tokens, exactly k of them: [..., V] -> [..., V] bool; k = 0 keeps all."""
+    if k <= 0 or k >= logits.shape[-1]:
+        return torch.ones_like(logits, dtype=torch.bool)
+    index = logits.topk(k, dim=-1).indices
+    return torch.zeros_like(logits, dtype=torch.bool).scatter(-1, index, True)
+
+
+def min_p_set(logits: Tensor, p: float) -> Tensor:
+    """Tokens at least p times as likely as the likeliest: [..., V] -> [..., V] bool.
+
+    Source: Nguyen et al. 2024, arXiv 2407.01082.
+    """
+    if p <= 0:
+        return torch.ones_like(logits, dtype=torch.bool)
+    x = logits.float()
+    return x >= x.amax(-1, keepdim=True) + math.log(p)
+
+
+def pack_bits(allowed: Tensor) -> Tensor:
+    """[..., V] bool -> [..., ceil(V/8)] uint8, token 8 i + j in bit j of byte i."""
+    v = allowed.shape[-1]
+    x = torch.nn.functional.pad(allowed, (0, -v % 8)).reshape(*allowed.shape[:-1], -1, 8)
+    shifted: Tensor = x.to(torch.uint8) << _shifts(allowed)
+    return shifted.sum(-1, dtype=torch.uint8)
+
+
+def unpack_bits(bits: Tensor, vocabulary: int) -> Tensor:
+    """[..., ceil(V/8)] uint8 -> [..., V] bool: the inverse of `pack_bits`."""
+    return ((bits[..., None] >> _shifts(bits)) & 1).bool().flatten(-2)[..., :vocabulary]
+
+
+def _shifts(x: Tensor) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=x.device)

@@ -1,0 +1,17 @@
+"""What must happen after somebody wrote local shards."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def reshard(module: nn.Module) -> None:
+    """Drop gathered copies of FSDP2 modules.
+
+    After a no-grad forward the root keeps its gathered parameters; without this the next forward
+    would silently read the old weights. A module that is not sharded is left alone.
+    """
+    for m in module.modules():
+        drop = getattr(m, "reshard", None)
+        if callable(drop):
+            drop()

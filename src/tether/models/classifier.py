@@ -1,0 +1,124 @@
+"""A sequence classifier on any backbone: a learned reward, or a judge.
+
+What it reads is the last real token, by the mask (B05): rows are shifted to the right-padded form
+before the pass, so left, right and no padding give the same numbers for every architecture.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tether.models.language_model import core_of
+from tether.models.tokenizing import pad
+
+
+class TextClassifier:
+    """Texts -> class probabilities.
+
+    module: a transformers `...ForSequenceClassification`, with or without a peft adapter. Causal
+    backbones have a linear `score` head, read at the last real token; others (BERT...) pool in
+    their own way. labels: names by index. max_tokens: longer texts keep their end.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        tokenizer: Any,
+        *,
+        max_tokens: int = 512,
+        labels: Sequence[str] | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        self.module = module.eval()
+        self.tokenizer = tokenizer
+        core = core_of(module)
+        limit = getattr(core.config, "max_position_embeddings", None)
+        self.max_tokens = min(max_tokens, limit) if limit else max_tokens
+        self.num_labels = int(core.config.num_labels)
+        names = core.config.id2label
+        self.labels = list(labels or (names[i] for i in range(self.num_labels)))
+        self.facts = facts or {}
+        self.causal = hasattr(core, "score") and not _pools_itself(core)
+        self._accepts = frozenset(inspect.signature(core.base_model.forward).parameters)
+        # fast tokenizers keep truncation as state: two threads inside one raise "Already borrowed"
+        self._lock = threading.Lock()
+
+    @property
+    def core(self) -> Any:
+        return core_of(self.module)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    def encode(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
+        """Ids of whole texts with the tokenizer's special tokens; a longer text keeps its end.
+        An empty text is one EOS, so that it has a last token (B31)."""
+        with self._lock:
+            self.tokenizer.truncation_side = "left"
+            rows = self.tokenizer(
+                list(texts), truncation=True, max_length=max_tokens or self.max_tokens
+            )["input_ids"]
+        return [list(r) or [self._filler] for r in rows]
+
+    @property
+    def _filler(self) -> int:
+        for i in (self.tokenizer.eos_token_id, self.tokenizer.pad_token_id):
+            if i is not None:
+                return int(i)
+        return 0
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Ids and mask of encoded rows, on the model's device."""
+        value = self.tokenizer.pad_token_id
+        ids, mask = pad(rows, "right", self._filler if value is None else value)
+        return ids.to(self.device), mask.to(self.device)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """[B,L] ids and mask, padded on any side -> logits [B,labels] fp32, with gradients."""
+        order = (~mask).long().argsort(dim=1, stable=True)
+        ids, mask = ids.gather(1, order), mask.gather(1, order)
+        if not self.causal:
+            out: Tensor = self.module(input_ids=ids, attention_mask=mask.long()).logits.float()
+            return out
+        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask.long()}
+        if "use_cache" in self._accepts:
+            inputs["use_cache"] = False
+        states = self.core.base_model(**inputs).last_hidden_state
+        last = (mask.sum(1) - 1).clamp(min=0)
+        pooled = states[torch.arange(len(ids), device=ids.device), last]
+        head = self.core.score
+        logits: Tensor = head(pooled.to(_dtype(head))).float()
+        return logits
+
+    def logits(self, texts: Sequence[str], batch_size: int = 32) -> Tensor:
+        """[B,labels] fp32 on the CPU, in the order of the texts. No gradients, in any thread."""
+        rows = self.encode(texts)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # less padding
+        out = torch.zeros(len(rows), self.num_labels)
+        with torch.no_grad():  # gradient mode is per thread: say it here
+            for start in range(0, len(order), batch_size):
+                index = order[start : start + batch_size]
+                ids, mask = self.batch([rows[i] for i in index])
+                out[index] = self.forward(ids, mask).cpu()
+        return out
+
+    def probabilities(self, texts: Sequence[str], batch_size: int = 32) -> Tensor:
+        """[B,labels]: softmax, or sigmoid for one label and for multi-label models."""
+        logits = self.logits(texts, batch_size)
+        multi = getattr(self.core.config, "problem_type", None) == "multi_label_classification"
+        return logits.sigmoid() if multi or self.num_labels == 1 else logits.softmax(-1)
+
+
+def _pools_itself(core: Any) -> bool:
+    return bool(getattr(core.config, "is_encoder_decoder", False))
+
+
+def _dtype(head: nn.Module) -> torch.dtype:
+    return next(head.parameters()).dtype

@@ -1,0 +1,190 @@
+"""Classifiers from settings, folders and hub ids, and back to a folder.
+
+A full classifier is an ordinary `save_pretrained` folder. A LoRA classifier is a small folder:
+adapter and head (`adapter_model.safetensors`), and `classifier.json`, which names its backbone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from tether.config.errors import UserError
+from tether.config.run import LoraSettings, ModelSettings
+from tether.core import weights as w
+from tether.distributed.seeds import seed_of
+from tether.models import lora
+from tether.models.classifier import TextClassifier
+from tether.models.dropout import silence_config, silence_module
+from tether.models.language_model import core_of
+from tether.models.loading import (
+    cannot_load,
+    load_language_model,
+    resolve_device,
+    resolve_dtype,
+)
+
+NOTE = "classifier.json"
+
+
+def build_classifier(
+    settings: ModelSettings, labels: list[str], *, seed: int = 0, max_tokens: int = 512
+) -> TextClassifier:
+    """A new head on a language model's backbone (GGUF files and merged adapters work as for a
+    policy), with a fresh LoRA adapter where `settings.lora` asks for one."""
+    lm = load_language_model(replace(settings, lora=None), seed=seed)
+    if lm.seq2seq:
+        raise UserError("a classifier needs a decoder-only backbone; give a causal model")
+    backbone = core_of(lm.module)
+    config = backbone.config
+    config.num_labels = len(labels)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {name: i for i, name in enumerate(labels)}
+    if config.pad_token_id is None:
+        config.pad_token_id = lm.pad
+    devices = [lm.device] if lm.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.device("meta"):
+        module = AutoModelForSequenceClassification.from_config(config, dtype=lm.dtype)
+    setattr(module, module.base_model_prefix, backbone.base_model)
+    generator = torch.Generator().manual_seed(seed_of(seed, "classifier_head"))
+    shape = module.score.weight.shape
+    head = nn.Linear(shape[1], shape[0], bias=False)
+    head.weight.data = torch.randn(shape, generator=generator) * 0.02
+    module.score = head.to(lm.device)
+    if settings.lora is not None:
+        module = _wrap(module, settings.lora, seed_of(seed, "lora"))
+    silence_module(module)
+    facts = dict(lm.facts) | {"backbone": asdict(settings), "seed": seed}
+    facts["trainable"] = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    return TextClassifier(module, lm.tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
+
+
+def _wrap(module: Any, settings: LoraSettings, seed: int) -> nn.Module:
+    """LoRA on the backbone; the head trains whole and is saved beside the adapter."""
+    head = module.score
+    module.score = nn.Identity()  # `all-linear` must not adapt the head
+    wrapped = lora.wrap(module, settings, seed, task=None)
+    core_of(wrapped).score = head
+    for p in head.parameters():
+        p.requires_grad_(True)
+    return wrapped
+
+
+def save_classifier(classifier: TextClassifier, folder: str | Path) -> Path:
+    """Write a classifier to an empty folder, whole or not at all."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"cannot save the classifier to {str(folder)!r}: it is not empty")
+    part = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        note: dict[str, Any] = {"labels": classifier.labels, "max_tokens": classifier.max_tokens}
+        if lora.is_adapted(classifier.module):
+            from safetensors.torch import save_file
+
+            note["backbone"] = classifier.facts["backbone"]
+            note["base"] = _base(classifier)
+            note["dtype"] = classifier.facts["dtype"]
+            tensors = {n: t.detach().cpu() for n, t in w.trainable(classifier.module).items()}
+            save_file(tensors, part / "adapter_model.safetensors")
+        else:
+            classifier.core.save_pretrained(part)
+        classifier.tokenizer.save_pretrained(part)
+        (part / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()
+        os.replace(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def _base(classifier: TextClassifier) -> str:
+    frozen = {n: p for n, p in classifier.module.named_parameters() if not p.requires_grad}
+    return w.fingerprint(frozen)
+
+
+def load_classifier(
+    path: str,
+    *,
+    backbone: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    max_tokens: int | None = None,
+) -> TextClassifier:
+    """A classifier from a folder or hub id: an ordinary sequence-classification model, or our
+    adapter-and-head folder on top of its backbone.
+
+    backbone: where the backbone lies now, if not where it was trained.
+    Raises UserError for a missing or foreign tensor, and for a backbone with other weights.
+    """
+    note_file = Path(path).expanduser() / NOTE
+    note: dict[str, Any] = {}
+    if note_file.is_file():
+        note = json.loads(note_file.read_text(encoding="utf-8"))
+    tokens = max_tokens or note.get("max_tokens", 512)
+    if "backbone" in note:
+        return _load_adapted(path, note, backbone, device, dtype, tokens)
+    place = resolve_device(device)
+    try:
+        config = AutoConfig.from_pretrained(path)
+        silence_config(config)
+        module = AutoModelForSequenceClassification.from_pretrained(
+            path, config=config, dtype=resolve_dtype(dtype, place)
+        ).to(place)
+    except (OSError, ValueError, KeyError, ImportError) as e:
+        raise cannot_load("classifier", path, e) from e
+    tokenizer = load_tokenizer_of(path)
+    silence_module(module)
+    return TextClassifier(
+        module, tokenizer, max_tokens=tokens, labels=note.get("labels"), facts={"path": path}
+    )
+
+
+def load_tokenizer_of(path: str) -> Any:
+    """A classifier's tokenizer; it need not know EOS."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, KeyError, ImportError) as e:
+        raise cannot_load("the classifier's tokenizer", path, e) from e
+
+
+def _load_adapted(
+    path: str, note: dict[str, Any], backbone: str | None, device: str, dtype: str, tokens: int
+) -> TextClassifier:
+    from safetensors.torch import load_file
+
+    kept = dict(note["backbone"])
+    kept["lora"] = LoraSettings(**kept["lora"])
+    settings = replace(ModelSettings(**kept), device=device, dtype=dtype)
+    if backbone is not None:
+        settings = replace(settings, path=backbone)
+    out = build_classifier(settings, list(note["labels"]), max_tokens=tokens)
+    stored = load_file(Path(path).expanduser() / "adapter_model.safetensors")
+    live = w.trainable(out.module)
+    if stored.keys() != live.keys():
+        odd = sorted(stored.keys() ^ live.keys())[0]
+        raise UserError(f"classifier {path!r} and its backbone do not fit: {odd!r} has no partner")
+    if out.facts["dtype"] == note["dtype"] and _base(out) != note["base"]:
+        raise UserError(
+            f"classifier {path!r}: the backbone {settings.path!r} lacks the weights that it was "
+            "trained on (their hash differs)"
+        )
+    with torch.no_grad():
+        for n, t in live.items():
+            t.copy_(stored[n])
+    return out
+
+
+__all__ = ["build_classifier", "load_classifier", "save_classifier"]

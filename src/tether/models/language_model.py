@@ -1,0 +1,263 @@
+"""One face for decoder-only and encoder-decoder models: the only place that knows how a sequence
+becomes logits."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tether.config.errors import UserError
+from tether.types import Sequences
+
+
+def core_of(module: nn.Module) -> Any:
+    """The transformers model inside a peft or compiled wrapper."""
+    inner: Any = getattr(module, "_orig_mod", module)
+    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+
+
+class LanguageModel:
+    """A causal or encoder-decoder model, its tokenizer and its stop tokens.
+
+    `stops`: ids that end a completion, EOS first. `pad`: the id that fills up rows; it may be
+    EOS, since masks travel beside ids (B02). The module stands in eval mode between passes.
+    """
+
+    def __init__(
+        self, module: nn.Module, tokenizer: Any = None, stops: tuple[int, ...] = (), pad: int = 0
+    ) -> None:
+        if not stops:
+            raise UserError("a language model needs a stop token: pass stops=(eos_id,)")
+        self.module = module.eval()
+        self.tokenizer = tokenizer
+        self.stops = tuple(int(i) for i in stops)
+        self.pad = int(pad)
+        self.dropout = False
+        self.facts: dict[str, Any] = {}
+        core = core_of(module)
+        self.config = core.config
+        self.seq2seq = bool(getattr(core.config, "is_encoder_decoder", False))
+        self.padding_side = "right" if self.seq2seq else "left"
+        self._accepts = frozenset(inspect.signature(core.forward).parameters)
+
+    @property
+    def core(self) -> Any:
+        """The transformers model itself (LoRA layers included)."""
+        return core_of(self.module)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the input embeddings: what the model computes in."""
+        weight: Tensor = self.core.get_input_embeddings().weight
+        return weight.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits, which may be more than the tokenizer's words."""
+        return int(self.core.get_output_embeddings().weight.shape[0])
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the last hidden state (the critic's input)."""
+        config = self.config.get_text_config(decoder=True)
+        projected = getattr(config, "word_embed_proj_dim", None)  # OPT-350m projects it out
+        return int(projected or config.hidden_size)
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence; None where positions are relative and unbounded (T5)."""
+        config = self.config.get_text_config(decoder=True)
+        for name in ("max_position_embeddings", "n_positions", "max_target_positions"):
+            value = getattr(config, name, None)
+            if isinstance(value, int) and value > 0 and not self._relative:
+                return value
+        return None
+
+    @property
+    def _relative(self) -> bool:
+        return hasattr(self.config, "relative_attention_num_buckets")
+
+    @property
+    def decoder_start(self) -> int:
+        """First decoder id of an encoder-decoder model."""
+        start = getattr(self.config, "decoder_start_token_id", None)
+        if start is None:
+            start = getattr(self.core.generation_config, "decoder_start_token_id", None)
+        if start is None:
+            raise UserError("the encoder-decoder model has no decoder_start_token_id in its config")
+        return int(start)
+
+    def max_prompt_tokens(self, max_new_tokens: int) -> int | None:
+        """Longest prompt beside `max_new_tokens`; None = no limit (B32).
+
+        Raises UserError where not even one prompt token fits.
+        """
+        limit = self.max_positions
+        if limit is None:
+            return None
+        room = limit if self.seq2seq else limit - max_new_tokens
+        if room < 1 or max_new_tokens > limit:
+            raise UserError(
+                f"sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt: "
+                f"the model has {limit} positions"
+            )
+        return room
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, where: str = "prompt") -> None:
+        """Raises UserError when prompt and new tokens do not fit the model's positions (B32)."""
+        room = self.max_prompt_tokens(max_new_tokens)
+        if room is not None and prompt_tokens > room:
+            raise UserError(
+                f"{where} has {prompt_tokens} tokens; with {max_new_tokens} new tokens the model's "
+                f"{self.max_positions} positions leave {room}: shorten it, or set data.too_long"
+            )
+
+    # ---- forward
+
+    def forward(
+        self, s: Sequences, *, hidden: bool = False, encoder: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """-> logits [B,T,V] before each completion token; with `hidden` the last hidden states
+        [B,T+1,H] at the same positions and one more, the state after the last token.
+
+        Positions are the running count of real tokens, so the result depends neither on padding
+        nor on batch neighbours (B01). The shape of the pass is the same with and without
+        `hidden`, so that two scorings of equal weights are equal bit for bit.
+        """
+        if self.seq2seq:
+            return self._forward_seq2seq(s, hidden, encoder)
+        t, p = s.completion.shape[1], s.prompt.shape[1]
+        inputs = self._inputs(s)
+        keep = "logits_to_keep" in self._accepts
+        if keep:
+            inputs["logits_to_keep"] = t + 1
+        logits, states = self._run(inputs, hidden)
+        if not keep:
+            logits = logits[:, p - 1 :]
+        return logits[:, :t], None if states is None else states[:, p - 1 :]
+
+    def _forward_seq2seq(
+        self, s: Sequences, hidden: bool, encoder: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        start = torch.full_like(s.prompt[:, :1], self.decoder_start)
+        inputs: dict[str, Any] = {
+            "attention_mask": s.prompt_mask.long(),
+            "decoder_input_ids": torch.cat([start, s.completion], 1),
+        }
+        if encoder is None:
+            inputs["input_ids"] = s.prompt
+        else:
+            inputs["encoder_outputs"] = (encoder,)
+        logits, states = self._run(inputs, hidden)
+        return logits[:, :-1], states
+
+    def hidden(self, s: Sequences) -> Tensor:
+        """[B,T+1,H] last hidden states at the positions of `forward`, without computing logits."""
+        decoder = self.core.get_decoder()
+        if self.seq2seq:
+            start = torch.full_like(s.prompt[:, :1], self.decoder_start)
+            states: Tensor = decoder(
+                input_ids=torch.cat([start, s.completion], 1),
+                encoder_hidden_states=self.encode(s),
+                encoder_attention_mask=s.prompt_mask.long(),
+                use_cache=False,
+            ).last_hidden_state
+            return states
+        inputs = self._inputs(s)
+        states = decoder(**inputs, use_cache=False).last_hidden_state
+        return states[:, s.prompt.shape[1] - 1 :]
+
+    def _inputs(self, s: Sequences) -> dict[str, Any]:
+        mask = torch.cat([s.prompt_mask, torch.ones_like(s.completion, dtype=torch.bool)], 1)
+        inputs: dict[str, Any] = {
+            "input_ids": torch.cat([s.prompt, s.completion], 1),
+            "attention_mask": mask.long(),
+        }
+        if "position_ids" in self._accepts:
+            inputs["position_ids"] = positions(mask)
+        return inputs
+
+    def _run(self, inputs: Mapping[str, Any], hidden: bool) -> tuple[Tensor, Tensor | None]:
+        # A hook on the decoder reads its last state: `output_hidden_states` would keep every layer.
+        states: list[Tensor] = []
+        handle = None
+        if hidden:
+            decoder = self.core.get_decoder()
+            handle = decoder.register_forward_hook(
+                lambda module, args, out: states.append(out.last_hidden_state)
+            )
+        try:
+            out = self.module(**inputs, use_cache=False)
+        finally:
+            if handle is not None:
+                handle.remove()
+        return out.logits, states[-1] if hidden else None
+
+    def encode(self, s: Sequences) -> Tensor | None:
+        """Encoder states [B,P,H], or None for a decoder-only model."""
+        if not self.seq2seq:
+            return None
+        out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
+        states: Tensor = out.last_hidden_state
+        return states
+
+    # ---- modes
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Eval mode and no gradients for scoring and sampling; the mode comes back, exceptions
+        included (B07)."""
+        before = self.module.training
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.module.train(before)
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """The mode of the update: train mode where dropout was asked for or activations are
+        recomputed (transformers recomputes in train mode only), else eval mode."""
+        before = self.module.training
+        recompute = bool(getattr(self.core, "is_gradient_checkpointing", False))
+        self.module.train(self.dropout or recompute)
+        try:
+            yield
+        finally:
+            self.module.train(before)
+
+    # ---- copies
+
+    def twin(
+        self, trainable: bool = False, weights: Mapping[str, Tensor] | None = None
+    ) -> LanguageModel:
+        """A second module. Frozen tensors (a LoRA base) are shared; trainable ones are copied, or
+        are the tensors of `weights` (parameter name -> tensor) without a copy."""
+        memo: dict[int, Any] = {}
+        for name, p in self.module.named_parameters():
+            if not p.requires_grad:
+                memo[id(p)] = p
+            elif weights is not None and name in weights:
+                memo[id(p)] = nn.Parameter(weights[name], requires_grad=trainable)
+            else:
+                memo[id(p)] = nn.Parameter(p.detach().clone(), requires_grad=trainable)
+        out = copy.copy(self)
+        out.module = copy.deepcopy(self.module, memo).eval()
+        out.facts = dict(self.facts)
+        return out
+
+
+def positions(mask: Tensor) -> Tensor:
+    """[B,L] bool -> [B,L]: running count of real tokens minus one, floor 0 (B01)."""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)

@@ -1,0 +1,213 @@
+"""Model settings -> LanguageModel: hub id, folder, GGUF file or random weights; every mismatch of
+model, tokenizer, dtype and device is one clear line before anything expensive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+)
+
+from tether.config.errors import UserError
+from tether.config.nearest import nearest
+from tether.config.run import ModelSettings
+from tether.distributed.seeds import seed_of
+from tether.models import lora
+from tether.models.dropout import silence_config, silence_module
+from tether.models.language_model import LanguageModel, core_of
+from tether.models.tokenizing import stop_ids
+
+NO_FP16 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
+"""Activations of these pass 65,504, the largest fp16 number (B36)."""
+
+
+def load_language_model(
+    settings: ModelSettings, *, seed: int = 0, stop: list[str] | tuple[str, ...] = ()
+) -> LanguageModel:
+    """The policy as settings say. `seed`: of random weights and of a new adapter. `stop`: further
+    stop tokens as text (`sampling.stop`).
+
+    `lm.facts` holds what was resolved (dtype, device, parameters, trainable) for the record.
+    Raises UserError for anything the user can mend.
+    """
+    device = resolve_device(settings.device)
+    dtype = resolve_dtype(settings.dtype, device)
+    config = load_config(settings)
+    if dtype == torch.float16 and config.model_type in NO_FP16:
+        raise UserError(
+            f"model.dtype = float16: {config.model_type} activations overflow fp16; "
+            "use bfloat16 or float32"
+        )
+    if not settings.dropout:
+        silence_config(config)
+    tokenizer = load_tokenizer(settings)
+    module = _load_module(settings, config, dtype, seed).to(device)
+    check_vocabulary(tokenizer, module)
+    if settings.adapter is not None:
+        module = lora.merge_folder(module, settings.adapter)
+    if settings.lora is not None:
+        module = lora.wrap(module, settings.lora, seed_of(seed, "lora"))
+    if not settings.dropout:
+        silence_module(module)
+    if settings.gradient_checkpointing:
+        core_of(module).gradient_checkpointing_enable({"use_reentrant": False})
+    seq2seq = bool(getattr(config, "is_encoder_decoder", False))
+    tokenizer.padding_side = "right" if seq2seq else "left"
+    stops = dict.fromkeys((int(tokenizer.eos_token_id), *stop_ids(tokenizer, stop)))
+    lm = LanguageModel(module, tokenizer, tuple(stops), pad_id(tokenizer))
+    lm.dropout = settings.dropout
+    lm.facts = _facts(lm, settings, dtype)
+    return lm
+
+
+def _facts(lm: LanguageModel, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Any]:
+    return {
+        "path": settings.path,
+        "gguf_file": settings.gguf_file,
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": str(lm.device),
+        "model_type": lm.config.model_type,
+        "parameters": sum(p.numel() for p in lm.module.parameters()),
+        "trainable": sum(p.numel() for p in lm.module.parameters() if p.requires_grad),
+        "stops": list(lm.stops),
+        "pad": lm.pad,
+        "max_positions": lm.max_positions,
+    }
+
+
+def resolve_device(name: str) -> torch.device:
+    """auto = the first accelerator, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as e:
+        raise UserError(f"model.device = {name!r} is not a device; write auto, cpu or cuda") from e
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"model.device = {name!r}: torch sees no CUDA device here; use auto or cpu")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """auto = bfloat16 where the device computes in it, else float32 (CPUs: float32)."""
+    if name == "auto":
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if fast else torch.float32
+    return {
+        "bfloat16": torch.bfloat16,
+        "float32": torch.float32,
+        "float16": torch.float16,
+    }[name]
+
+
+def _where(settings: ModelSettings) -> dict[str, Any]:
+    out: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
+    if settings.revision is not None:
+        out["revision"] = settings.revision
+    if settings.gguf_file is not None:
+        out["gguf_file"] = settings.gguf_file
+    return out
+
+
+def cannot_load(what: str, path: str, error: Exception) -> UserError:
+    """One line for the many ways in which a model cannot be read."""
+    folder = Path(path).expanduser()
+    if path.startswith((".", "/", "~")) and not folder.exists():
+        near = None
+        if folder.parent.is_dir():
+            near = nearest(folder.name, [p.name for p in folder.parent.iterdir()])
+        hint = f"; did you mean {str(folder.parent / near)!r}?" if near else ""
+        return UserError(f"{what}: there is no folder {path!r}{hint}")
+    first = next((x for x in str(error).splitlines() if x.strip()), type(error).__name__)
+    return UserError(f"{what}: cannot load {path!r}: {first.strip()}")
+
+
+def load_config(settings: ModelSettings) -> PreTrainedConfig:
+    """The model's configuration. Raises UserError where there is none."""
+    if not settings.path:
+        raise UserError("model.path is empty: give a hub id or a folder (--model X)")
+    try:
+        return AutoConfig.from_pretrained(settings.path, **_where(settings))
+    except (OSError, ValueError, ImportError, KeyError) as e:
+        raise cannot_load("model.path", settings.path, e) from e
+
+
+def load_tokenizer(settings: ModelSettings) -> Any:
+    """The tokenizer of `settings.tokenizer`, else of the model. It must know EOS; a missing pad
+    is answered by EOS with masks, and the embedding is never resized (B02)."""
+    path = settings.tokenizer or settings.path
+    where = _where(settings)
+    if settings.tokenizer is not None:
+        where.pop("gguf_file", None)
+        where.pop("revision", None)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **where)
+    except (OSError, ValueError, ImportError, KeyError, TypeError) as e:
+        raise cannot_load("model.tokenizer", path, e) from e
+    check_eos(tokenizer, path)
+    return tokenizer
+
+
+def check_eos(tokenizer: Any, path: str) -> None:
+    """Raises UserError for a tokenizer that cannot end a text."""
+    if tokenizer.eos_token_id is None:
+        raise UserError(
+            f"model.tokenizer: the tokenizer of {path!r} has no EOS token, so no completion could "
+            "end; set eos_token in its tokenizer_config.json or give another tokenizer"
+        )
+
+
+def pad_id(tokenizer: Any) -> int:
+    """The pad id, or EOS where the tokenizer has none."""
+    pad = tokenizer.pad_token_id
+    return int(tokenizer.eos_token_id if pad is None else pad)
+
+
+def check_vocabulary(tokenizer: Any, module: nn.Module) -> None:
+    """Raises UserError where the tokenizer can produce an id that has no embedding."""
+    rows = int(core_of(module).get_input_embeddings().weight.shape[0])
+    if len(tokenizer) > rows:
+        raise UserError(
+            f"the tokenizer knows {len(tokenizer)} tokens, the model only {rows}: they do not "
+            "belong together; give the model's own tokenizer (model.tokenizer)"
+        )
+
+
+def _load_module(
+    settings: ModelSettings, config: PreTrainedConfig, dtype: torch.dtype, seed: int
+) -> nn.Module:
+    seq2seq = bool(getattr(config, "is_encoder_decoder", False))
+    auto = AutoModelForSeq2SeqLM if seq2seq else AutoModelForCausalLM
+    if settings.random_weights:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed_of(seed, "weights"))
+            return auto.from_config(
+                config, dtype=dtype, trust_remote_code=settings.trust_remote_code
+            )
+    try:
+        return auto.from_pretrained(settings.path, config=config, dtype=dtype, **_where(settings))
+    except (OSError, ValueError, ImportError, KeyError) as e:
+        raise cannot_load("model.path", settings.path, e) from e
+
+
+def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
+    """Another model (folder or hub id) with the policy's dtype, device, tokenizer and stops: a
+    foreign reference. Nothing of it trains unless its weights are taken over."""
+    settings = ModelSettings(path=path)
+    config = load_config(settings)
+    silence_config(config)
+    if bool(getattr(config, "is_encoder_decoder", False)) != lm.seq2seq:
+        raise UserError(
+            f"{path!r} and the policy are not of one kind (decoder-only / encoder-decoder)"
+        )
+    module = _load_module(settings, config, lm.dtype, 0).to(lm.device)
+    silence_module(module)
+    return LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)

@@ -1,0 +1,131 @@
+"""The one function that turns (weights, tokens) into numbers: policy, old, references, initial and
+critic alike. Log-probabilities are fp32 (B08); temperature and allowed sets are those of sampling
+(B06)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tether.config.run import SamplingSettings
+from tether.core.kl import kl_exact
+from tether.core.logprobs import entropy as entropy_of
+from tether.core.logprobs import log_softmax, pick
+from tether.core.sampling import unpack_bits
+from tether.models.critic import Critic
+from tether.models.language_model import LanguageModel
+from tether.types import Rollout, Scores, Sequences
+
+
+def scored_as(sampling: SamplingSettings, rollout: Rollout) -> dict[str, Any]:
+    """Keywords of `score` for a rollout: the distribution that sampled it, or (`scored: full`)
+    temperature 1 over the whole vocabulary. Write `score(lm, s, **scored_as(...))`."""
+    if sampling.scored == "full":
+        return {"temperature": 1.0, "allowed": None}
+    return {"temperature": sampling.temperature, "allowed": rollout.allowed}
+
+
+def log_distribution(
+    lm: LanguageModel, s: Sequences, temperature: float = 1.0, allowed: Tensor | None = None
+) -> Tensor:
+    """[B,T,V] fp32 log-probabilities. `allowed`: bits [B,T,ceil(V/8)]."""
+    logits, _ = lm.forward(s)
+    return _log_softmax(logits, temperature, allowed)
+
+
+def _log_softmax(logits: Tensor, temperature: float, allowed: Tensor | None) -> Tensor:
+    legal = None if allowed is None else unpack_bits(allowed, logits.shape[-1])
+    return log_softmax(logits, temperature, legal)
+
+
+def score(
+    lm: LanguageModel,
+    s: Sequences,
+    *,
+    temperature: float = 1.0,
+    allowed: Tensor | None = None,
+    critic: Critic | None = None,
+    entropy: bool = False,
+    against: Mapping[str, LanguageModel] | None = None,
+) -> Scores:
+    """Scores of the completion tokens, 0 outside the mask. Capable of gradients in the mode the
+    module stands in.
+
+    temperature, allowed: of the sampling distribution; `free_logprobs` ignore both.
+    critic: adds `values` and `last_value`. entropy: adds the sampling distribution's.
+    against: set name -> resident model; adds the exact KL(policy || set) of the free
+    distributions, no gradient through the set.
+    """
+    hidden = critic is not None and critic.reads_policy
+    logits, states = lm.forward(s, hidden=hidden)
+    mask = s.completion_mask
+    free = log_softmax(logits)
+    plain = temperature == 1.0 and allowed is None
+    used = free if plain else _log_softmax(logits, temperature, allowed)
+    asked: dict[str, Tensor] = {}
+    if critic is not None:
+        every = critic.values(s, states)
+        asked["values"] = torch.where(mask, every[:, :-1], 0.0)
+        asked["last_value"] = every.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
+    if entropy:
+        asked["entropy"] = torch.where(mask, entropy_of(used), 0.0)
+    exact = {}
+    for name, other in (against or {}).items():
+        with torch.no_grad():
+            q = log_softmax(other.forward(s)[0])
+        exact[name] = torch.where(mask, kl_exact(free, q), 0.0)
+    free_picked = torch.where(mask, pick(free, s.completion), 0.0)
+    return Scores(
+        logprobs=free_picked if plain else torch.where(mask, pick(used, s.completion), 0.0),
+        free_logprobs=free_picked,
+        exact_kl=exact,
+        **asked,
+    )
+
+
+def score_all(
+    lm: LanguageModel,
+    s: Sequences,
+    *,
+    temperature: float = 1.0,
+    allowed: Tensor | None = None,
+    critic: Critic | None = None,
+    entropy: bool = False,
+    against: Mapping[str, LanguageModel] | None = None,
+    microbatch: int = 64,
+) -> Scores:
+    """`score` without gradients, in eval mode, in pieces of `microbatch` rows put together again.
+
+    Use the microbatch of the update: the same layout gives the same bits (B08).
+    """
+    parts = []
+    with lm.quiet():
+        for i in torch.arange(len(s.prompt)).split(microbatch):
+            parts.append(
+                score(
+                    lm,
+                    s.rows(i),
+                    temperature=temperature,
+                    allowed=None if allowed is None else allowed[i],
+                    critic=critic,
+                    entropy=entropy,
+                    against=against,
+                )
+            )
+    return join(parts)
+
+
+def join(parts: list[Scores]) -> Scores:
+    """Scores of consecutive rows as one."""
+    out: dict[str, Any] = {}
+    for f in fields(Scores):
+        first = object.__getattribute__(parts[0], f.name)
+        if isinstance(first, dict):
+            out[f.name] = {k: torch.cat([getattr(p, f.name)[k] for p in parts]) for k in first}
+        elif first is not None:
+            out[f.name] = torch.cat([getattr(p, f.name) for p in parts])
+    return Scores(**out)

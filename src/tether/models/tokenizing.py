@@ -1,0 +1,83 @@
+"""Text to ids and back. Ids are never re-encoded between rollout and update (B33)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tether.config.errors import UserError
+
+Message = dict[str, Any]
+Prompt = str | Sequence[Message]
+
+
+def pad(
+    rows: Sequence[Sequence[int]], side: Literal["left", "right"] | str, value: int
+) -> tuple[Tensor, Tensor]:
+    """Rows of ids -> ids [B,L] and mask [B,L] (True = real). The mask is the only record of what
+    is real: `value` may be a genuine id such as EOS (B02)."""
+    width = max((len(r) for r in rows), default=0)
+    ids = torch.full((len(rows), width), value, dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        at = slice(width - len(row), width) if side == "left" else slice(0, len(row))
+        ids[i, at] = torch.tensor(row, dtype=torch.long)
+        mask[i, at] = True
+    return ids, mask
+
+
+def encode_prompt(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Ids of one prompt: text with the tokenizer's own special tokens, or chat messages through
+    its chat template up to the assistant's turn.
+
+    An empty prompt is the start token (else EOS): a model needs something to read.
+    Raises UserError for messages where the tokenizer has no chat template.
+    """
+    if isinstance(prompt, str):
+        ids = list(tokenizer(prompt)["input_ids"])
+    else:
+        if not getattr(tokenizer, "chat_template", None):
+            raise UserError(
+                "the prompts are chat messages but the tokenizer has no chat template; "
+                "use text prompts or a chat model"
+            )
+        ids = list(
+            tokenizer.apply_chat_template(
+                list(prompt), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        )
+    if ids:
+        return ids
+    start = tokenizer.bos_token_id
+    return [tokenizer.eos_token_id if start is None else start]
+
+
+def decode(tokenizer: Any, ids: Sequence[int] | Tensor, special: bool = False) -> str:
+    """Text of one whole response at once; a cut multi-byte character is one replacement mark.
+
+    Pass real ids only (pads are a matter of the mask). `special` keeps special tokens.
+    """
+    if isinstance(ids, Tensor):
+        ids = ids.tolist()
+    return str(
+        tokenizer.decode(
+            list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False
+        )
+    )
+
+
+def stop_ids(tokenizer: Any, texts: Sequence[str]) -> tuple[int, ...]:
+    """Ids of stop texts, each of exactly one token. Raises UserError otherwise."""
+    out = []
+    for text in texts:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1:
+            raise UserError(
+                f"sampling.stop: {text!r} is {len(ids)} tokens of this tokenizer; "
+                "a stop must be exactly one"
+            )
+        out.append(int(ids[0]))
+    return tuple(out)

@@ -1,0 +1,73 @@
+"""Recipes for your own model, data and reward.
+
+    tether train ppo-kl --model MODEL --data DATA --reward REWARD
+
+MODEL is a hub id or a folder, DATA a hub id or a .jsonl, .csv or .parquet file with a column
+`prompt` (`--data.prompt NAME` for another), REWARD a function `file.py:function`, a sequence
+classifier or a built-in. Each recipe differs from the others by what its name says, nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+def ppo() -> dict[str, Any]:
+    """PPO with a critic and no tether: the unpenalised baseline of every frontier.
+
+    Hardware: any; one GPU from 8 GB for 135 million parameters, or a CPU for tiny models.
+    Time: seconds an update on a GPU. Memory: `tether doctor ppo` plans it.
+    Command: tether train ppo --model MODEL --data DATA --reward REWARD
+    """
+    return {
+        "model": {"path": MODEL},
+        "updates": 40,
+        "batch": {"prompts": 64, "microbatch": 16},
+        "algorithm": {"kind": "ppo", "lr": 1e-5, "epochs": 4, "minibatches": 4},
+    }
+
+
+def ppo_kl() -> dict[str, Any]:
+    """PPO with a KL penalty in the reward, towards the initial weights, at a fixed coefficient.
+
+    Hardware, time: as `ppo`, and one more forward pass an update. Memory: as `ppo`.
+    Command: tether train ppo-kl --model MODEL --data DATA --reward REWARD --tethers.kl.coef .05
+    """
+    return {**ppo(), "tethers": {"kl": {"kind": "kl", "coef": 0.05}}}
+
+
+def elastic_reset() -> dict[str, Any]:
+    """PPO with Elastic Reset (arXiv 2312.07551): the policy returns to its average,
+    the average to the initial weights, every 17 updates. No KL penalty.
+
+    Hardware, time: as `ppo`. Memory: two more fp32 copies of what trains (average and initial).
+    Command: tether train elastic-reset --model MODEL --data DATA --reward REWARD
+    """
+    return {
+        **ppo(),
+        "tethers": {
+            "elastic_reset": {
+                "kind": "elastic_reset",
+                "reset": {"kind": "every", "n": 17, "unit": "update"},
+                "average": {"kind": "every", "n": 1, "unit": "update"},
+                "decay": 0.995,
+            }
+        },
+    }
+
+
+def supervised() -> dict[str, Any]:
+    """Maximum likelihood on the completions of a dataset: the model that RL starts from.
+
+    Hardware: any. Time: one forward and backward pass a text. Memory: no critic, no copies.
+    Command: tether train supervised --model MODEL --data DATA --data.reference COLUMN
+    """
+    return {
+        "model": {"path": MODEL},
+        "updates": 100,
+        "batch": {"prompts": 64, "microbatch": 16},
+        "algorithm": {"kind": "supervised", "lr": 2e-5, "epochs": 1, "minibatches": 4},
+        "evaluation": {"every": 20, "prompts": 128},
+    }

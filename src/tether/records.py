@@ -1,0 +1,93 @@
+"""Lines of a run's record: deterministic facts only, no clock, path or host, so equal runs are
+equal files. Seconds and bytes go to `timing.jsonl`. No torch here.
+
+`record.jsonl` holds one JSON object a line, keys sorted, non-finite numbers as null (B42):
+
+| kind | when | fields |
+|---|---|---|
+| `start` | once | `config` (hash), `method`, `seed`, `agents`, `notes` |
+| `update` | after each update | `agent`, `update` (1-based, completed), `policy_version` (of the writer), `metrics` |
+| `event` | after a weight event | `agent`, `update`, `reason`, `moves`, `optimizer`, `critic`, `controllers`, `counts` |
+| `eval` | at update 0, when due, around events, at the end | the fields of `EvalPoint` |
+| `end` | once | `updates`, `counts` (weight moves by name), `notes` |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+DRIFT = "drift/kl_initial.exact_nats_per_seq"
+"""The x-axis of every frontier: KL(policy || initial) along the policy's own samples, exact per
+step over the vocabulary and summed over the sample; drift budgets read it."""
+
+
+@dataclass(frozen=True)
+class EvalPoint:
+    """Reward and drift of the same weights."""
+
+    agent: str
+    update: int
+    policy_version: int
+    split: Literal["validation", "test"]
+    side: Literal["", "before", "after"]
+    """Which side of a weight event; empty where there was none."""
+    common: bool
+    """True at the evaluation times that every arm of a study shares: only these count for budgets
+    (around a reset, the side after it)."""
+    weights: str
+    """`live`, or on the test split `final` and `budget:4` (best validation point within 4 nats)."""
+    policy: Literal["exported", "constrained"]
+    """A masked policy is two policies: as exported (whole vocabulary) and as sampled."""
+    prompts: int
+    reward: float
+    reward_se: float
+    scores: dict[str, float] = field(default_factory=dict)
+    """reward function -> mean of its raw scores."""
+    judges: dict[str, float] = field(default_factory=dict)
+    """judge -> mean; judges are never a reward."""
+    drift: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def finite(value: Any) -> Any:
+    """Nested copy with non-finite floats as None, since JSON has no NaN."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return value
+
+
+def line(kind: str, **values: Any) -> str:
+    """One record line, without the newline."""
+    return json.dumps(
+        finite({"kind": kind, **values}), sort_keys=True, ensure_ascii=False, allow_nan=False
+    )
+
+
+def point_line(point: EvalPoint) -> str:
+    return line("eval", **asdict(point))
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Complete lines of a record; a last line cut by a kill is left out."""
+    with open(path, encoding="utf-8") as f:
+        for text in f:
+            if text.endswith("\n"):
+                yield json.loads(text)
+
+
+def read_points(path: Path) -> list[EvalPoint]:
+    """The evaluation points of one `record.jsonl`, in order."""
+    return [
+        EvalPoint(**{k: v for k, v in row.items() if k != "kind"})
+        for row in read_lines(path)
+        if row["kind"] == "eval"
+    ]

@@ -1,0 +1,108 @@
+"""frontier.csv: one row for every evaluation of the exported policy, and what the chart draws."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+from tether.analysis.frontier import non_dominated
+from tether.records import EvalPoint
+from tether.reports.methods import Study
+from tether.reports.runs import Run, drift
+
+COLUMNS = (
+    "method",
+    "seed",
+    "run",
+    "agent",
+    "split",
+    "weights",
+    "update",
+    "side",
+    "common",
+    "drift_nats_per_completion",
+    "reward",
+    "reward_se",
+    "prompts",
+    "checkpoint",
+    "non_dominated",
+    "reset",
+    "failed",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One evaluation. `checkpoint`: drawn as a point; `reset`: drawn as one side of a reset."""
+
+    run: Run
+    point: EvalPoint
+    checkpoint: bool
+    non_dominated: bool
+    reset: str
+
+    @property
+    def drift(self) -> float:
+        return drift(self.point)
+
+
+def rows(study: Study) -> list[Row]:
+    """In order of method, seed, run, record.
+
+    Non-dominated is meant within a method and seed, over all its settings: these points are the
+    corners of that seed's frontier.
+    """
+    out: list[Row] = []
+    for method in study.methods:
+        for seed in method.seeds:
+            common = [(r, p) for r in seed.runs for p in r.validation()]
+            corners = {
+                id(common[i][1]) for i in non_dominated([(drift(p), p.reward) for _, p in common])
+            }
+            counted = {id(p) for _, p in common}
+            for run in seed.runs:
+                sides = {id(p): p.side for p in run.around_resets()}
+                out += [
+                    Row(run, p, id(p) in counted, id(p) in corners, sides.get(id(p), ""))
+                    for p in run.points
+                    if p.policy == "exported"
+                ]
+    return out
+
+
+def as_csv(table: list[Row]) -> str:
+    """The file's text; judges follow as columns `judge.<name>`."""
+    judges = sorted({name for row in table for name in row.point.judges})
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*COLUMNS, *(f"judge.{j}" for j in judges)])
+    for row in table:
+        p = row.point
+        writer.writerow(
+            [
+                row.run.method,
+                row.run.seed,
+                row.run.name,
+                p.agent,
+                p.split,
+                p.weights,
+                p.update,
+                p.side,
+                _flag(p.common),
+                repr(row.drift),
+                repr(p.reward),
+                repr(p.reward_se),
+                p.prompts,
+                _flag(row.checkpoint),
+                _flag(row.non_dominated),
+                row.reset,
+                row.run.failed,
+                *(p.judges.get(j, "") for j in judges),
+            ]
+        )
+    return out.getvalue()
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

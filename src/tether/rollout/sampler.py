@@ -1,0 +1,125 @@
+"""One decoding step: temperature, truncation, the AND of the constraints, the draw.
+
+It stands in `generate` as a logits processor that leaves the drawn token as the only candidate, so
+that transformers' own sampling and every default of a model's generation_config stay outside. All
+of it stays on the device; faults are kept as flags and read once, after the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from tether.config.errors import UserError
+from tether.config.run import SamplingSettings
+from tether.core.logprobs import NEVER, log_softmax, pick
+from tether.core.sampling import pack_bits, top_k_set, top_p_set
+from tether.rollout.companion import Companion
+from tether.types import Constraint
+
+
+class Sampler(LogitsProcessor):
+    """Draws one token a row from the distribution that scoring will see again.
+
+    Order: constraints (EOS stays legal) and the minimum length, temperature, top-k, then top-p of
+    what is left. The draw is argmax p / e with e ~ Exp(1) from `rng`, which is multinomial without
+    a host synchronisation. Kept per step: [B] log-probs and, if anything narrows the vocabulary
+    and is scored, [B, ceil(V/8)] bits.
+    """
+
+    def __init__(
+        self,
+        sampling: SamplingSettings,
+        stops: Tensor,
+        rng: torch.Generator,
+        constraints: Sequence[Constraint] = (),
+        companions: Mapping[str, Companion] | None = None,
+    ) -> None:
+        self.sampling, self.stops, self.rng = sampling, stops, rng
+        self.constraints, self.companions = constraints, companions or {}
+        self.logprobs: list[Tensor] = []
+        self.bits: list[Tensor] = []
+        self.empty: dict[str, list[Tensor]] = {}
+        self.step = 0
+
+    @property
+    def narrows(self) -> bool:
+        """True where the sampling distribution is not simply the whole vocabulary."""
+        s = self.sampling
+        return bool(self.constraints) or s.top_k > 0 or s.top_p < 1.0 or s.min_new_tokens > 0
+
+    @torch.no_grad()
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        s = self.sampling
+        allowed = self._allowed(input_ids, scores) if self.narrows else None
+        logp = log_softmax(scores, s.temperature, allowed)
+        if s.greedy:
+            token = logp.argmax(-1)
+        else:
+            # never 0: 0 / 0 would be NaN, which argmax takes for the largest
+            noise = torch.empty_like(logp).exponential_(generator=self.rng).clamp_(min=1e-30)
+            token = (logp.exp() / noise).argmax(-1)
+        if s.scored == "full":
+            logp = log_softmax(scores)
+        elif allowed is not None:
+            self.bits.append(pack_bits(allowed))
+        self.logprobs.append(pick(logp, token))
+        self.step += 1
+        return scores.fill_(-1.0).scatter_(1, token[:, None], 1.0)
+
+    def _allowed(self, input_ids: Tensor, logits: Tensor) -> Tensor:
+        s, (n, v) = self.sampling, logits.shape
+        allowed = torch.ones_like(logits, dtype=torch.bool)
+        if self.constraints:
+            position = torch.full((n,), self.step, dtype=torch.long, device=logits.device)
+            views = {"policy": logits}
+            views |= {k: c.logits(input_ids) for k, c in self.companions.items()}
+        for c in self.constraints:
+            legal = c.allow(views, position)
+            name = type(c).__name__
+            if self.step == 0 and (legal.dtype != torch.bool or legal.shape != (n, v)):
+                raise UserError(
+                    f"{name}.allow must return bool [{n}, {v}], "
+                    f"not {str(legal.dtype).removeprefix('torch.')} {list(legal.shape)}"
+                )
+            self._note(name, legal)
+            if not getattr(c, "decides_stops", False):
+                legal = legal.index_fill(1, self.stops[:1], True)
+            allowed &= legal
+        if self.step < s.min_new_tokens:
+            allowed = allowed.index_fill(1, self.stops, False)
+        if s.top_k > 0 or s.top_p < 1.0:
+            x = logits.masked_fill(~allowed, NEVER) / s.temperature
+            if s.top_k > 0:
+                allowed &= top_k_set(x, s.top_k)
+                x = x.masked_fill(~allowed, NEVER)
+            allowed &= top_p_set(x, s.top_p)
+        if len(self.constraints) > 1 or s.min_new_tokens > 0:
+            self._note("all constraints and min_new_tokens together", allowed)
+        return allowed
+
+    def _note(self, name: str, legal: Tensor) -> None:
+        self.empty.setdefault(name, []).append(~legal.any(-1))
+
+    def check(self, mask: Tensor, row: Tensor) -> None:
+        """Raises UserError naming tether, prompt and step where a real token [B,T] had an empty
+        set or no finite log-prob (B37)."""
+        for name, flags in self.empty.items():
+            at = (torch.stack(flags, 1) & mask).nonzero()
+            if len(at):
+                b, t = at[0].tolist()
+                raise UserError(
+                    f"{name} allowed no token at all for prompt row {int(row[b])} at completion "
+                    f"position {t}: a constraint must leave at least one"
+                )
+        at = (~torch.isfinite(torch.stack(self.logprobs, 1)) & mask).nonzero()
+        if len(at):
+            b, t = at[0].tolist()
+            raise UserError(
+                f"the policy's logits are NaN or infinite for prompt row {int(row[b])} at "
+                f"completion position {t}: weights have diverged or the dtype overflows "
+                "(lower algorithm.lr, or model.dtype: float32)"
+            )

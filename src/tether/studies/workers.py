@@ -1,0 +1,346 @@
+"""Worker processes of a study: one run each, one torch thread each, none left behind.
+
+Two processes of two threads each on two cores are many times slower than two of one thread, hence
+the thread limits. Ctrl-C or SIGTERM: every worker finishes its update, saves and exits; again:
+they are killed. If this process itself is killed, the kernel stops the workers (Linux).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from tether.config.errors import UserError
+from tether.config.run import RunSettings
+from tether.reports.runs import FAILURES
+
+PAUSE = 0.2
+"""Seconds between looks at the workers."""
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit status of a run that was asked to stop and saved: unfinished, not failed."""
+TETHER = (sys.executable, "-m", "tether")
+"""The command of a worker, of this very installation."""
+ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+_GUARD = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 15)\n"  # PR_SET_PDEATHSIG, SIGTERM: survives exec
+    "if os.getppid() != int(sys.argv[1]): sys.exit(143)\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study."""
+
+    name: str
+    method: str
+    seed: int
+    settings: RunSettings
+    folder: Path
+    config: Path
+    log: Path
+
+
+@dataclass
+class Watch:
+    """Counts the completed updates of a growing record; a resumed run may shorten it first."""
+
+    record: Path
+    offset: int = 0
+    updates: int = 0
+    ended: bool = False
+
+    def look(self) -> None:
+        try:
+            size = self.record.stat().st_size
+        except FileNotFoundError:
+            return
+        if size < self.offset:
+            self.offset = self.updates = 0
+        with open(self.record, "rb") as f:
+            f.seek(self.offset)
+            new = f.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        for text in whole.splitlines():
+            # inside a JSON string the quotes would be escaped, so this is the key
+            if b'"kind": "update"' in text:
+                self.updates = max(self.updates, int(json.loads(text)["update"]))
+            elif b'"kind": "end"' in text:
+                self.ended = True
+
+
+@dataclass
+class Worker:
+    job: Job
+    slot: dict[str, str]
+    process: subprocess.Popen[bytes]
+    watch: Watch
+
+
+@dataclass
+class Signals:
+    """How often, and last by which signal, this process was asked to stop."""
+
+    count: int = 0
+    number: int = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.number = number
+
+
+@dataclass
+class Pool:
+    """What is running, and what became of the rest."""
+
+    folder: Path
+    console: Console
+    failures: dict[str, dict[str, Any]]
+    running: list[Worker] = field(default_factory=list)
+
+    def start(self, job: Job, slot: dict[str, str]) -> None:
+        resume = _can_resume(job)
+        if job.folder.exists() and not resume and any(job.folder.iterdir()):
+            _clear(job.folder)
+        words = ["resume", str(job.folder)] if resume else ["train", "--config", str(job.config)]
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(job.log, "ab") as log:
+            process = subprocess.Popen(
+                _command(words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **slot},
+                start_new_session=True,  # a terminal's Ctrl-C reaches this process only
+            )
+        self.running.append(Worker(job, slot, process, Watch(job.folder / "record.jsonl")))
+
+    def collect(self) -> list[Worker]:
+        """Workers that ended since the last look, their failures recorded."""
+        done = [w for w in self.running if w.process.poll() is not None]
+        for w in done:
+            self.running.remove(w)
+            w.watch.look()
+            status = w.process.returncode
+            if w.watch.ended:
+                self.failures.pop(w.job.name, None)
+                said = "finished"
+            elif status in STOPPED or status == -signal.SIGTERM:
+                said = f"stopped after update {w.watch.updates}"
+            else:
+                error = _last_line(w.job.log)
+                self.failures[w.job.name] = {
+                    "method": w.job.method,
+                    "seed": w.job.seed,
+                    "returncode": status,
+                    "error": error,
+                }
+                said = f"FAILED after update {w.watch.updates} (status {status}): {error}"
+            self.save()
+            self.console.print(f"{w.job.name}: {said}", markup=False, highlight=False)
+        return done
+
+    def save(self) -> None:
+        file = self.folder / FAILURES
+        if not self.failures and not file.exists():
+            return
+        part = file.with_name(file.name + ".part")
+        text = json.dumps(self.failures, indent=1, sort_keys=True, ensure_ascii=False)
+        part.write_text(text + "\n", encoding="utf-8")
+        os.replace(part, file)
+
+    def signal(self, number: int) -> None:
+        """To the run itself for a clean stop, to its whole process group for a kill."""
+        for w in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                if number == signal.SIGKILL:
+                    os.killpg(w.process.pid, number)
+                else:
+                    w.process.send_signal(number)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    folder: Path,
+    *,
+    workers: int | None,
+    per_device: int,
+    retry: bool,
+    console: Console,
+) -> None:
+    """Run all jobs that are not finished, in order, as many at once as there are slots.
+
+    Raises:
+        SystemExit: 128 + signal, once every worker has stopped.
+    """
+    free = deque(slots(jobs, workers, per_device))
+    file = folder / FAILURES
+    failures = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    pool = Pool(folder, console, {} if retry else failures)
+    before = {j.name: _looked(j) for j in jobs}
+    pending = deque(j for j in jobs if not before[j.name].ended and j.name not in pool.failures)
+    for j in jobs:
+        if j.name in pool.failures:
+            console.print(f"{j.name}: failed before, not repeated (--retry does)", markup=False)
+    shown = [j for j in jobs if j.name not in pool.failures]
+    counted = {j.name: before[j.name].updates for j in shown}
+    total = sum(j.settings.updates for j in shown)
+    with _signals() as asked, _progress(console) as bars:
+        bar = bars.add_task(_title(pool, len(jobs), len(pending)), total=total)
+        try:
+            while (pending or pool.running) and not asked.count:
+                while pending and free:
+                    pool.start(pending.popleft(), free.popleft())
+                time.sleep(PAUSE)
+                for w in pool.running:
+                    w.watch.look()
+                    counted[w.job.name] = w.watch.updates
+                for w in pool.collect():
+                    counted[w.job.name] = w.job.settings.updates
+                    free.append(w.slot)
+                left = len(pending) + len(pool.running)
+                bars.update(
+                    bar,
+                    completed=sum(counted.values()),
+                    description=_title(pool, len(jobs), left),
+                )
+            if asked.count:
+                _stop(pool, asked)
+        finally:
+            pool.signal(signal.SIGKILL)
+            for w in pool.running:
+                w.process.wait()
+    if asked.count:
+        raise SystemExit(128 + asked.number)
+
+
+def _stop(pool: Pool, asked: Signals) -> None:
+    """Ask every worker to stop and wait; a second signal kills them."""
+    pool.console.print(
+        f"Stopping: {len(pool.running)} workers finish their update and save "
+        "(again: they are killed, the last checkpoints stand).",
+        markup=False,
+    )
+    pool.signal(signal.SIGTERM)
+    while pool.running and asked.count < 2:
+        time.sleep(PAUSE)
+        pool.collect()
+
+
+def slots(jobs: Sequence[Job], workers: int | None, per_device: int) -> list[dict[str, str]]:
+    """Environment of each process that may run at once: GPUs in turn, else plain CPU slots.
+
+    Raises:
+        UserError: for a count below 1.
+    """
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers must be at least 1, not {workers}")
+    if per_device < 1:
+        raise UserError(f"--per-device must be at least 1, not {per_device}")
+    devices = [] if all(j.settings.model.device == "cpu" for j in jobs) else visible_devices()
+    if not devices:
+        return [{} for _ in range(workers or len(os.sched_getaffinity(0)))]
+    count = workers or per_device * len(devices)
+    return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(count)]
+
+
+def visible_devices() -> list[str]:
+    """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them, without importing torch."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [d.strip() for d in named.split(",") if d.strip() not in ("", "-1")]
+    return [str(i) for i, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def _command(words: list[str]) -> list[str]:
+    run = [*TETHER, *words]
+    if not sys.platform.startswith("linux"):
+        return run
+    return [sys.executable, "-c", _GUARD, str(os.getpid()), *run]
+
+
+def _can_resume(job: Job) -> bool:
+    return any((job.folder / "checkpoints").glob("*"))
+
+
+def _clear(folder: Path) -> None:
+    """A run that was stopped before its first checkpoint starts again, and identically."""
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder} holds files that are no run; move them away")
+    shutil.rmtree(folder)
+
+
+def _looked(job: Job) -> Watch:
+    watch = Watch(job.folder / "record.jsonl")
+    watch.look()
+    return watch
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((x.strip() for x in reversed(lines) if x.strip()), "no output")[:500]
+
+
+def _title(pool: Pool, total: int, left: int) -> str:
+    failed = f", {len(pool.failures)} failed" if pool.failures else ""
+    return f"{total - left} of {total} runs{failed}"
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("updates"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        speed_estimate_period=600.0,
+    )
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Signals]:
+    """Count SIGINT and SIGTERM instead of dying of them (main thread only: Python's rule)."""
+    asked = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    kept = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

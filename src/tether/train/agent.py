@@ -1,0 +1,118 @@
+"""One policy and everything that pulls, holds and measures it. A run has a list of agents: one, or
+the two of a translation game."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tether.algorithms.base import Algorithm
+from tether.config.errors import UserError
+from tether.config.run import EvaluationSettings, SamplingSettings
+from tether.models.critic import Critic
+from tether.models.language_model import LanguageModel
+from tether.models.weight_sets import WeightSets
+from tether.rewards.combine import RewardSet
+from tether.rollout.engine import Engine
+from tether.tasks.environment import Environment
+from tether.tasks.task import Task
+from tether.tethers.base import Tether
+from tether.train.optimizer import MasterOptimizer
+from tether.types import Measured, Rollout, Sequences
+
+
+@dataclass
+class Agent:
+    """Model, tasks, algorithm, tethers, weight sets, optimizer and engine under one name."""
+
+    name: str
+    lm: LanguageModel
+    tasks: dict[str, Task]
+    rewards: RewardSet
+    judges: RewardSet | None
+    algorithm: Algorithm
+    tethers: dict[str, Tether]
+    engine: Engine
+    sampling: SamplingSettings
+    evaluation: EvaluationSettings
+    sets: WeightSets
+    optimizer: MasterOptimizer
+    prompts: int
+    microbatch: int
+    critic: Critic | None = None
+    critic_lr: float | None = None
+    environment: Environment | None = None
+    """None = single turn."""
+    data: Callable[[dict[str, Rollout], Tensor], Sequences] | None = None
+    """Completions that nobody samples and no dataset holds (the other agent's messages)."""
+    human: Any = None
+    """Fixed human texts of the drift gauges (`evaluate.HumanText`)."""
+    version: int = 0
+    measured: Measured = field(default_factory=Measured)
+
+    def __post_init__(self) -> None:
+        reads = [(n, d) for t in self.tethers.values() for n, d in t.reads().items()]
+        self.constraints = [t for t in self.tethers.values() if "sampling" in t.acts_on]
+        self.companions = sorted({n for n, d in reads if d == "sampling"} - {"policy"})
+        self.exact = sorted({n for n, d in reads if d == "distribution"})
+        self.token_reads = sorted({"initial"} | {n for n, d in reads if d == "tokens"})
+
+    @property
+    def evaluation_sampling(self) -> SamplingSettings:
+        return self.evaluation.sampling or self.sampling
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "sets": self.sets.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+            "tethers": {k: t.state_dict() for k, t in self.tethers.items()},
+            "version": self.version,
+            "measured": {k: list(v) for k, v in self.measured.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Every part is checked: a name too many or missing is an error, never ignored."""
+        if set(state["tethers"]) != set(self.tethers):
+            raise UserError(
+                f"the checkpoint has tethers {sorted(state['tethers'])}, the configuration"
+                f" {sorted(self.tethers)}; resume with the configuration it was written with"
+            )
+        self.sets.load_state_dict(state["sets"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        for k, t in self.tethers.items():
+            t.load_state_dict(state["tethers"][k])
+        self.version = state["version"]
+        self.measured = Measured({k: (v[0], v[1]) for k, v in state["measured"].items()})
+
+
+def check_sets(tethers: dict[str, Tether], writers: list[str]) -> None:
+    """One keeper a weight set, and every set that is read or writes has one."""
+    owner: dict[str, str] = {}
+    known = {"initial", "policy", "data"}
+    for name, t in tethers.items():
+        for s in t.keeps():
+            if s in owner:
+                raise UserError(
+                    f"tethers.{name}: tethers.{owner[s]} already moves the weight set '{s}';"
+                    " give one of them another set or drop it"
+                )
+            owner[s] = name
+        known |= set(t.keeps()) | set(t.sources())
+    wanted = [(f"tethers.{n}", s) for n, t in tethers.items() for s in t.reads()]
+    wanted += [("algorithm.writer", w) for w in writers]
+    for where, s in wanted:
+        if s not in known:
+            raise UserError(
+                f"{where}: nothing keeps a weight set '{s}'; add a tether that does (elastic_reset"
+                f" keeps 'ema') or use one of {', '.join(sorted(known - {'data'}))}"
+            )
+
+
+def device_of(lm: LanguageModel) -> torch.device:
+    return next(lm.module.parameters()).device

@@ -1,0 +1,160 @@
+"""Settings -> agents. Everything that can be refused is refused before a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tether.algorithms.base import Algorithm
+from tether.config.errors import UserError
+from tether.config.parts import build as build_part
+from tether.config.run import RunSettings
+from tether.core.weights import WeightSet
+from tether.distributed.total import world_size
+from tether.models.critic import Critic
+from tether.models.loading import load_language_model
+from tether.models.weight_sets import WeightSets
+from tether.rewards.combine import RewardSet
+from tether.rollout.engine import Engine
+from tether.tasks.environment import SingleTurn
+from tether.tasks.loading import check_columns, load_task
+from tether.tethers.base import Tether
+from tether.train.agent import Agent
+from tether.train.human import load_human
+from tether.train.optimizer import MasterOptimizer
+from tether.train.refuse import refuse, steps_of
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is built without a model: parts that may be given as Python objects instead."""
+
+    algorithm: Algorithm
+    tethers: dict[str, Tether]
+    rewards: RewardSet
+    judges: RewardSet | None
+    environment: Any
+    engine: Engine
+
+
+def build_parts(settings: RunSettings) -> Parts:
+    """Raises UserError for anything that the settings alone can show to be wrong."""
+
+    def each(family: str, parts: dict[str, Any], where: str) -> dict[str, Any]:
+        return {k: build_part(family, p, f"{where}.{k}") for k, p in parts.items() if p is not None}
+
+    parts = Parts(
+        algorithm=build_part("algorithm", settings.algorithm, "algorithm"),
+        tethers=each("tether", settings.tethers, "tethers"),
+        rewards=RewardSet(each("reward", settings.rewards, "rewards")),
+        judges=RewardSet(each("reward", settings.judges, "judges")) if settings.judges else None,
+        environment=build_part("environment", settings.environment, "environment"),
+        engine=build_part("engine", settings.engine, "engine"),
+    )
+    refuse(settings, parts.algorithm, parts.tethers)
+    return parts
+
+
+def check_data(settings: RunSettings, parts: Parts) -> None:
+    """Columns and rewards, before any model is loaded (B34)."""
+    if not settings.data.path:
+        raise UserError("data.path is empty: give a hub id, a folder or a file (--data X)")
+    columns = check_columns(settings.data)
+    for rewards in (parts.rewards, parts.judges):
+        if rewards is not None:
+            rewards.check(columns)
+
+
+def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:
+    lm = load_language_model(settings.model, seed=settings.seed, stop=settings.sampling.stop)
+    wanted = settings.evaluation.test_prompts
+    tasks = load_task(
+        settings.data,
+        lm.tokenizer,
+        settings.sampling,
+        max_positions=lm.max_positions,
+        caps={
+            "validation": max(settings.evaluation.prompts, settings.evaluation.human_rows),
+            "test": wanted or 1,
+        },
+    )
+    train, validation, test = tasks["train"], tasks["validation"], tasks["test"]
+    if train is None:
+        raise UserError("data: no training prompt is left after the split")
+    if validation is None:
+        raise UserError(
+            "data: there are no validation prompts; name data.validation or hold out"
+            " data.validation_rows"
+        )
+    if wanted and test is None:
+        raise UserError(
+            f"evaluation.test_prompts is {wanted} but there is no test split; name data.test or hold"
+            " out data.test_rows"
+        )
+    if settings.batch.prompts % world_size():
+        raise UserError(
+            f"batch.prompts {settings.batch.prompts} does not divide over {world_size()} processes"
+        )
+    for rewards in (parts.rewards, parts.judges):
+        if rewards is not None:
+            rewards.prepare()
+    algorithm = parts.algorithm
+    critic = Critic(lm, settings.critic.kind) if algorithm.needs_values else None
+    sets = WeightSets(lm, critic)
+    _declare(sets, parts.tethers)
+    groups, working = _groups(sets, critic)
+    for t in parts.tethers.values():
+        t.meet(lm.stops)
+    human = load_human(lm, validation, settings.data, settings.evaluation)
+    return Agent(
+        name=name,
+        lm=lm,
+        tasks={k: t for k, t in tasks.items() if t is not None and (k != "test" or wanted)},
+        rewards=parts.rewards,
+        judges=parts.judges,
+        algorithm=algorithm,
+        tethers=parts.tethers,
+        engine=parts.engine,
+        sampling=settings.sampling,
+        evaluation=settings.evaluation,
+        sets=sets,
+        optimizer=MasterOptimizer(
+            groups, working, settings.optimizer, steps_of(algorithm, settings.updates).minibatch
+        ),
+        prompts=settings.batch.prompts,
+        microbatch=settings.batch.microbatch,
+        critic=critic,
+        critic_lr=settings.critic.lr,
+        environment=None if isinstance(parts.environment, SingleTurn) else parts.environment,
+        human=human,
+    )
+
+
+def _declare(sets: WeightSets, tethers: dict[str, Tether]) -> None:
+    for t in tethers.values():
+        sources = t.sources()
+        for name in dict.fromkeys((*t.keeps(), *sources)):
+            sets.declare(name, source=sources.get(name))
+    for t in tethers.values():
+        for name, depth in t.reads().items():
+            if depth != "tokens" and name != "policy":
+                sets.declare(name, resident=True)
+
+
+def _groups(
+    sets: WeightSets, critic: Critic | None
+) -> tuple[dict[str, list[Tensor]], dict[str, list[Tensor]]]:
+    names = ["policy"] + (["critic"] if critic is not None else [])
+    masters: dict[str, WeightSet] = {n: sets.sets[n] for n in names}
+    return (
+        {n: list(m.values()) for n, m in masters.items()},
+        {n: [sets.working[n][k] for k in m] for n, m in masters.items()},
+    )
+
+
+def set_threads(settings: Any) -> None:
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)

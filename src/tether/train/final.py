@@ -1,0 +1,74 @@
+"""The end of a run: test prompts for the final weights and for the best validation weights under each
+budget, the clocks' account, the end line, the export."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from safetensors.torch import load_file
+
+from tether.core.weights import exchange_
+from tether.distributed.total import main_process
+from tether.models.export import export
+from tether.records import EvalPoint
+from tether.train import self_checks
+from tether.train.agent import Agent
+from tether.train.evaluate import evaluate
+
+if TYPE_CHECKING:
+    from tether.train.loop import Run
+
+
+def finish(run: Run) -> None:
+    """Everything here is repeated from the last checkpoint if it is cut short."""
+    for a in run.agents:
+        self_checks.clocks_kept(a, run.clocks[a.name])
+        if a.tasks.get("test") is not None and a.evaluation.test_prompts:
+            _test(run, a)
+    counts = {a.name: dict(sorted(a.sets.counts.items())) for a in run.agents}
+    notes = {a.name: self_checks.never_fired(a) for a in run.agents}
+    run.files.record("end", updates=run.update, counts=counts, notes=notes)
+    if main_process():
+        for a in run.agents:
+            if run.settings.checkpoint.export:
+                target = run.folder / ("policy" if len(run.agents) == 1 else f"policy_{a.name}")
+                export(a.lm, a.sets, target, overwrite=True)
+        shutil.rmtree(run.folder / "best", ignore_errors=True)
+    run.files.close()
+    if run.trackers:
+        run.trackers.close()
+
+
+def _test(run: Run, agent: Agent) -> None:
+    """Final weights first, then each different candidate once, written for every budget it won."""
+    _write(run, agent, "final", [], run.update)
+    table = run.best[agent.name].best
+    for update in sorted({u for u, _ in table.values()}):
+        names = [f"budget:{b}" for b, (u, _) in table.items() if u == update]
+        source = (
+            agent.sets.sets["initial"]
+            if update == 0
+            else load_file(run.best[agent.name].path(update))
+        )
+        policy = agent.sets.sets["policy"]
+        candidate = {n: source[n].to(t.device).clone() for n, t in policy.items()}
+        exchange_(policy, candidate)
+        agent.sets.publish("policy")
+        try:
+            _write(run, agent, names[0], names[1:], update)
+        finally:
+            exchange_(policy, candidate)
+            agent.sets.publish("policy")
+
+
+def _write(run: Run, agent: Agent, weights: str, also: list[str], update: int) -> None:
+    points: list[EvalPoint] = []
+    for point, samples in evaluate(agent, update, "test", weights=weights):
+        points.append(point)
+        for row in samples:
+            run.files.sample(**row)
+    for name in (weights, *also):
+        for point in points:
+            run.files.record("eval", **asdict(replace(point, weights=name)))

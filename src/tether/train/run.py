@@ -1,0 +1,228 @@
+"""A run from its settings: folder, provenance, build, loop, report; and what reads a finished one."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tether.config.errors import UserError
+from tether.config.run import ClassifierSettings, RunSettings
+from tether.config.settings import dump, fingerprint, read
+from tether.config.text_values import write_yaml
+from tether.core.weights import fingerprint as weights_hash
+from tether.distributed.total import main_process
+from tether.records import read_lines
+from tether.train.agent import Agent
+from tether.train.build import Parts, build_agent, build_parts, check_data, set_threads
+from tether.train.group import process_group
+from tether.train.loop import Progress, Run
+from tether.train.signals import StopRequest
+
+Say = Callable[[str], None]
+PACKAGES = ("tether-rl", "torch", "transformers", "peft", "datasets", "safetensors", "numpy")
+
+
+def folder_of(settings: RunSettings | ClassifierSettings) -> Path:
+    return Path(settings.root) / settings.name
+
+
+def complete(folder: Path) -> bool:
+    """True where the record has its end line."""
+    record = folder / "record.jsonl"
+    return record.exists() and any(row["kind"] == "end" for row in read_lines(record))
+
+
+def train(
+    settings: RunSettings | ClassifierSettings,
+    resume: bool = False,
+    *,
+    parts: Parts | None = None,
+    progress: Progress | None = None,
+    say: Say = print,
+) -> Path:
+    """Run to the end; returns the run's folder. With `resume` go on from its newest checkpoint.
+
+    Raises UserError for anything the user can mend, `signals.Interrupted` after a signal.
+    """
+    folder = folder_of(settings)
+    if not resume:
+        refuse_existing(folder)
+    set_threads(settings)
+    if isinstance(settings, ClassifierSettings):
+        from tether.train.classifier import train_classifier
+
+        return train_classifier(settings, folder, say)
+    if resume and complete(folder):
+        say(f"{folder} is complete already: nothing to resume")
+        return folder
+    parts = parts or build_parts(settings)
+    check_data(settings, parts)
+    with process_group(), StopRequest() as stop:
+        agent = build_agent(settings, parts)
+        if main_process():
+            folder.mkdir(parents=True, exist_ok=True)
+            if not resume:
+                write_yaml(folder / "config.yaml", dump(settings))
+            _provenance(folder, agent, settings)
+            say(f"model: {agent.lm.facts}")
+        notes = {k: t.notes for k, t in agent.tasks.items()}
+        run = Run(
+            [agent], folder, settings, fingerprint(_numbers(settings)),
+            notes=notes, progress=progress, stop=stop,
+        )  # fmt: skip
+        for line in run.skipped:
+            say(line)
+        if resume:
+            say(f"resuming after update {run.update} of {settings.updates}")
+        try:
+            run.run()
+        except Exception as e:
+            # The lines up to here stand; a study counts the run as failed (protocol, section 4).
+            if not isinstance(e, UserError):
+                e.add_note(f"run folder: {folder}; update {run.update + 1} of {settings.updates}")
+            raise
+    return folder
+
+
+def _numbers(settings: RunSettings) -> RunSettings:
+    """Settings without what may differ when a run is resumed: it changes no number."""
+    blank = RunSettings()
+    return replace(settings, checkpoint=blank.checkpoint, logging=blank.logging, threads=None)
+
+
+def refuse_existing(folder: Path) -> None:
+    if (folder / "record.jsonl").exists() or (folder / "config.yaml").exists():
+        what = "a complete run" if complete(folder) else "an unfinished run"
+        mend = "" if complete(folder) else f", go on with `tether resume {folder}`"
+        raise UserError(f"{folder} holds {what}: choose another --name{mend} or remove the folder")
+    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists and is not empty: choose another --name or --root")
+
+
+def resume(folder: str | Path, *, progress: Progress | None = None, say: Say = print) -> Path:
+    """Go on with an interrupted run. The folder may have been moved."""
+    folder = Path(folder)
+    if not (folder / "config.yaml").exists():
+        raise UserError(f"{folder} is not a run folder: it has no config.yaml")
+    settings = replace(read(folder), name=folder.name, root=str(folder.parent))
+    return train(settings, resume=True, progress=progress, say=say)
+
+
+def _provenance(folder: Path, agent: Agent, settings: RunSettings) -> None:
+    """environment.json: everything about a run that is not a number of it."""
+
+    def version(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    cuda = torch.cuda.is_available()
+    facts = {
+        "versions": {n: version(n) for n in PACKAGES} | {"python": platform.python_version()},
+        "device": torch.cuda.get_device_name(0) if cuda else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+        "config": fingerprint(settings),
+        "model": agent.lm.facts,
+        "initial_weights": weights_hash(agent.sets.sets["initial"]),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+    }
+    (folder / "environment.json").write_text(
+        json.dumps(facts, indent=1, default=str) + "\n", encoding="utf-8"
+    )
+
+
+def load_finished(folder: str | Path, **changes: Any) -> tuple[RunSettings, Agent]:
+    """The agent of a run with its newest weights: `policy/` if exported, else a checkpoint.
+
+    changes: fields of `RunSettings` to replace (data, evaluation, sampling).
+    """
+    from tether.train import checkpoint
+
+    folder = Path(folder)
+    settings = read(folder)
+    if not isinstance(settings, RunSettings):
+        raise UserError(f"{folder} is a classifier, not a policy run")
+    settings = replace(settings, **changes)
+    parts = build_parts(settings)
+    check_data(settings, parts)
+    agent = build_agent(settings, parts)
+    path, _ = checkpoint.newest(folder / "checkpoints")
+    if path is None:
+        raise UserError(f"{folder} has no usable checkpoint yet")
+    agent.load_state_dict(checkpoint.load(path)["agents"][agent.name])
+    return settings, agent
+
+
+def evaluate_run(
+    folder: str | Path, split: str = "validation", prompts: int | None = None, **changes: Any
+) -> list[Any]:
+    """Evaluation points of a run's final weights on one split (`test` needs data.test)."""
+    from tether.train.evaluate import evaluate
+
+    if split not in ("validation", "test"):
+        raise UserError(f"split is validation or test, not '{split}'")
+    settings = read(Path(folder))
+    if isinstance(settings, RunSettings) and prompts is not None:
+        key = "prompts" if split == "validation" else "test_prompts"
+        evaluation = replace(settings.evaluation, **{key: prompts})
+        changes = {"evaluation": evaluation} | changes
+    settings, agent = load_finished(folder, **changes)
+    if split not in agent.tasks:
+        raise UserError(f"{folder} has no {split} prompts; name data.{split} in its config.yaml")
+    found = evaluate(agent, settings.updates, split, weights="final", prompts=prompts)  # type: ignore[arg-type]
+    return [point for point, _ in found]
+
+
+def generate(
+    folder: str | Path,
+    prompts: Sequence[str],
+    n: int = 1,
+    *,
+    max_new_tokens: int | None = None,
+    temperature: float | None = None,
+    greedy: bool = False,
+    seed: int = 0,
+) -> list[list[str]]:
+    """n completions for each prompt from a run's final weights (or any model folder)."""
+    from tether.models.loading import load_language_model
+    from tether.models.tokenizing import decode, encode_prompt, pad
+    from tether.rollout.hf import HFEngine
+    from tether.types import Sequences
+
+    folder = Path(folder)
+    settings = read(folder) if (folder / "config.yaml").exists() else RunSettings()
+    if not isinstance(settings, RunSettings):
+        raise UserError(f"{folder} is a classifier: it writes no text")
+    source = folder / "policy" if (folder / "policy").exists() else folder
+    lm = load_language_model(
+        replace(settings.model, path=str(source), adapter=None, lora=None, gguf_file=None,
+                tokenizer=None, random_weights=False, revision=None)
+    )  # fmt: skip
+    sampling = settings.sampling
+    sampling = replace(
+        sampling,
+        greedy=greedy,
+        max_new_tokens=max_new_tokens or sampling.max_new_tokens,
+        temperature=temperature or sampling.temperature,
+    )
+    ids, mask = pad([encode_prompt(lm.tokenizer, p) for p in prompts], lm.padding_side, lm.pad)
+    row = torch.arange(len(prompts)).repeat_interleave(n)
+    empty = torch.zeros(len(row), 0, dtype=torch.long)
+    s = Sequences(ids[row], mask[row], empty, empty.bool()).to(lm.device)
+    out: list[list[str]] = [[] for _ in prompts]
+    for chunk in HFEngine().generate(lm, s, row, row, sampling, ("generate", seed)):
+        c = chunk.sequences
+        for i, x, keep in zip(chunk.row.tolist(), c.completion, c.completion_mask, strict=True):
+            out[i].append(decode(lm.tokenizer, x[keep]))
+    return out

@@ -1,0 +1,345 @@
+"""What travels between the layers.
+
+Shape letters: B sequences, T completion positions, P prompt positions, V vocabulary.
+Everything here is torch only; nothing here knows a model, an engine or a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import torch
+from torch import Tensor
+
+Unit = Literal["minibatch", "epoch", "update"]
+"""What a clock counts. `minibatch` = optimizer steps that moved the policy."""
+Depth = Literal["tokens", "distribution", "sampling"]
+"""How closely a weight set is read: log-probs of the sampled tokens; whole distributions (exact
+KL); or at every sampled token (`Tether.allow`). The last two need a resident module."""
+Keep = Literal["keep", "clear"]
+Total = Callable[[Tensor], Tensor]
+"""Sum over ranks. Every statistic of a method goes through it; identity in a single process."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Completed counts: 0 before the first tick, 1 after it."""
+
+    minibatch: int = 0
+    epoch: int = 0
+    update: int = 0
+
+    def tick(self, unit: Unit) -> Clock:
+        return replace(self, **{unit: getattr(self, unit) + 1})
+
+
+class Rows:
+    """Mixin: every tensor field has rows first, and `rows(index)` slices all of them."""
+
+    def rows(self, index: Tensor) -> Self:
+        return replace(self, **{k: _cut(v, index) for k, v in vars(self).items()})  # type: ignore[type-var]
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same rows on another device."""
+        return replace(self, **{k: _send(v, device) for k, v in vars(self).items()})  # type: ignore[type-var]
+
+
+def _cut(value: Any, index: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value[index.to(value.device)]
+    if isinstance(value, Rows):
+        return value.rows(index)
+    if isinstance(value, dict):
+        return {k: _cut(v, index) for k, v in value.items()}
+    return value
+
+
+def _send(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Rows):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {k: _send(v, device) for k, v in value.items()}
+    return value
+
+
+@dataclass(frozen=True)
+class Sequences(Rows):
+    """Prompts and completions as ids, never edited after sampling (B04)."""
+
+    prompt: Tensor
+    """[B,P] ids; padded left (decoder-only) or right (encoder-decoder)."""
+    prompt_mask: Tensor
+    """[B,P] bool, True = a real token."""
+    completion: Tensor
+    """[B,T] ids, padded right."""
+    completion_mask: Tensor
+    """[B,T] bool, True = a real token (up to and including the first stop token). What trains is
+    `Targets.mask`."""
+
+
+@dataclass(frozen=True, repr=False)
+class Scores(Rows):
+    """One policy's view of B x T tokens, fp32. Reading a field that nobody asked for raises, so a
+    reader always gets a tensor; writers give None for what was not computed."""
+
+    logprobs: Tensor
+    """[B,T] of the distribution that sampled (temperature, allowed set): ratios read this."""
+    free_logprobs: Tensor
+    """[B,T] temperature 1, whole vocabulary: KL, drift and export read this."""
+    entropy: Tensor = None  # type: ignore[assignment]
+    """[B,T] nats, of the sampling distribution."""
+    values: Tensor = None  # type: ignore[assignment]
+    """[B,T] V(state before token t)."""
+    last_value: Tensor = None  # type: ignore[assignment]
+    """[B] V(state after the last real token): the bootstrap of a truncated sequence (B14)."""
+    exact_kl: dict[str, Tensor] = field(default_factory=dict)
+    """set name -> [B,T] KL(policy || set) over the vocabulary at temperature 1, nats per token."""
+
+    _OPTIONAL: ClassVar[dict[str, str]] = {
+        "entropy": "needs_entropy",
+        "values": "needs_values",
+        "last_value": "needs_values",
+    }
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if value is None and name in Scores._OPTIONAL:
+            raise AttributeError(
+                f"Scores.{name} was not computed: set {Scores._OPTIONAL[name]} = True on the algorithm"
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Rollout(Rows):
+    """Completions and who wrote them."""
+
+    sequences: Sequences
+    sampled: Tensor
+    """[B,T] bool, True = the writer sampled this token; False = added context (environments)."""
+    row: Tensor
+    """[B] row of the dataset."""
+    group: Tensor
+    """[B] prompt number within this update: equal numbers share a prompt, on one rank."""
+    finished: Tensor
+    """[B] bool; False = truncated at the length limit."""
+    logprobs: Tensor | None = None
+    """[B,T] as the engine sampled; None where nobody sampled (demonstrations)."""
+    allowed: Tensor | None = None
+    """[B,T,ceil(V/8)] uint8, the allowed sets as bits; None = whole vocabulary."""
+    policy_version: int = 0
+    writer: str = "policy"
+    """`policy`, the name of a weight set, or `data`."""
+
+
+@dataclass(frozen=True)
+class Experience(Rows):
+    """A scored rollout: what an algorithm turns into targets."""
+
+    rollout: Rollout
+    score: Tensor
+    """[B] raw reward of the task, weighted sum over the reward functions."""
+    rewards: Tensor
+    """[B,T] shaped: score on the last sampled token + token rewards + every `Tether.reward`."""
+    old: Scores
+    """The policy at the start of the update."""
+    references: dict[str, Scores] = field(default_factory=dict)
+    """set name -> its scores on the same tokens."""
+
+    @property
+    def mask(self) -> Tensor:
+        """[B,T] bool: real tokens that the writer sampled, the ones an algorithm may train."""
+        return self.rollout.sequences.completion_mask & self.rollout.sampled
+
+
+@dataclass(frozen=True)
+class Targets(Rows):
+    """What the algorithm says about each token."""
+
+    advantages: Tensor
+    """[B,T]"""
+    returns: Tensor | None
+    """[B,T] regression targets of the critic, or None."""
+    mask: Tensor
+    """[B,T] bool: what trains, a subset of `Experience.mask`."""
+
+
+@dataclass(frozen=True)
+class Minibatch(Rows):
+    """Rows of one optimizer step (or of one microbatch of it)."""
+
+    experience: Experience
+    targets: Targets
+    weights: Tensor
+    """[B,T], sums to 1 over the whole optimizer step: all microbatches, all ranks (B17)."""
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """Already weighted, so that microbatches, ranks, algorithm and tethers simply add."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    """name -> weighted sum."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """A `Move.by` that the house finds: the largest share in [0, 1] whose measured `metric` is
+    within `limit`, by bisection on the probe prompts."""
+
+    metric: str
+    limit: float
+
+
+@dataclass(frozen=True)
+class Move:
+    """`what <- what + by * (toward - what)`, elementwise, fp32, on local shards.
+
+    Names of weight sets, never tensors: the house executes moves.
+    """
+
+    what: str
+    toward: str
+    by: float | Until = 1.0
+    where: Callable[[str], bool] | None = None
+    """parameter name -> touched or not; None = all."""
+
+
+@dataclass(frozen=True)
+class WeightEvent:
+    """Moves of the policy that must be seen: evaluated on both sides, marked in the record."""
+
+    moves: tuple[Move, ...]
+    reason: str
+    optimizer: Keep = "keep"
+    critic: Keep = "keep"
+    controllers: Keep = "keep"
+
+
+class Measured(dict[str, tuple[float, int]]):
+    """name -> (value, policy_version it was measured at), already summed over ranks.
+
+    The memory of a method may depend on nothing else but this and the clock.
+    """
+
+    def newer(self, name: str, than: int) -> tuple[float, int] | None:
+        """The measurement if it is of a later version than `than`, else None."""
+        value = self.get(name)
+        return value if value is not None and value[1] > than else None
+
+
+class Remembers:
+    """Mixin for dataclasses: fields are settings, every other attribute is memory.
+
+    Memory is in the checkpoint, nested parts included; an author writes no `state_dict`. Assigning
+    a setting twice raises, so that nothing that changes is lost at resume.
+    """
+
+    def _parts(self) -> dict[str, Remembers]:
+        out: dict[str, Remembers] = {}
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            for i, x in enumerate(value if isinstance(value, tuple | list) else (value,)):
+                if isinstance(x, Remembers):
+                    out[f"{f.name}.{i}"] = x
+        return out
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        settings = {f.name for f in fields(self)}  # type: ignore[arg-type]
+        if name in settings and name in vars(self):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is a setting; what changes needs an attribute of its own"
+            )
+        super().__setattr__(name, value)
+
+    def restart(self) -> None:
+        """What an event with `controllers = clear` does: nothing, unless a part says otherwise."""
+        for part in self._parts().values():
+            part.restart()
+
+    def state_dict(self) -> dict[str, Any]:
+        settings = {f.name for f in fields(self)}  # type: ignore[arg-type]
+        memory = {k: v for k, v in vars(self).items() if k not in settings}
+        return memory | {k: p.state_dict() for k, p in self._parts().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError when the names differ from this object's."""
+        parts = self._parts()
+        mine = set(self.state_dict())
+        if set(state) != mine:
+            raise ValueError(
+                f"{type(self).__name__}: the checkpoint holds {sorted(state)}, this version needs {sorted(mine)}"
+            )
+        for k, v in state.items():
+            if k in parts:
+                parts[k].load_state_dict(v)
+            else:
+                setattr(self, k, v)
+
+
+class Constraint(Protocol):
+    """Whoever narrows the sampling distribution (`Tether.allow`)."""
+
+    def allow(self, logits: Mapping[str, Tensor], position: Tensor) -> Tensor:
+        """[N,V] logits by set name, [N] completion positions -> [N,V] bool, True = legal."""
+        ...
+
+
+class Learner(Protocol):
+    """All that an algorithm may touch of the trainer. Vectors are lists of local tensors."""
+
+    @property
+    def parameters(self) -> list[Tensor]: ...
+
+    @property
+    def log(self) -> dict[str, float]: ...
+
+    def minibatches(
+        self, count: int, experience: Experience, targets: Targets, epoch: int
+    ) -> Iterator[Minibatch]:
+        """`count` minibatches of whole sequences, shuffled by (seed, agent, update, epoch)."""
+        ...
+
+    def whole(self, experience: Experience, targets: Targets) -> Minibatch: ...
+
+    def accumulate(
+        self,
+        minibatch: Minibatch,
+        loss: Callable[[Minibatch, Scores], LossOutput] | None = None,
+        *,
+        tethers: bool = True,
+        gradient: bool = True,
+    ) -> dict[str, float]:
+        """Forward (and backward) over the microbatches; metrics summed over ranks."""
+        ...
+
+    def step(self, *, policy: bool = True) -> None:
+        """Optimizer step and its tick; `policy=False` moves the critic alone and ticks nothing."""
+        ...
+
+    def discard(self) -> None:
+        """Zero the gradients without a step (early stop), counted in the log (B09)."""
+        ...
+
+    def stepped(self) -> None:
+        """Publish and tick after an algorithm moved `parameters` itself."""
+        ...
+
+    def epoch_done(self) -> None: ...
+
+    def gradient(self) -> list[Tensor]: ...
+
+    def shift(self, direction: list[Tensor], by: float) -> None: ...
+
+    def dot(self, a: Iterable[Tensor], b: Iterable[Tensor]) -> float: ...
+
+    def distributions(self, minibatch: Minibatch) -> Tensor: ...
+
+    def kl_from(self, old: Tensor, minibatch: Minibatch) -> float: ...
+
+    def fisher(self, minibatch: Minibatch, vector: list[Tensor]) -> list[Tensor]: ...

@@ -1,0 +1,174 @@
+"""Tiny random models and a byte-level tokenizer, built in memory: no file, no hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from tether.models.language_model import LanguageModel
+from tether.types import Sequences
+
+PAD, EOS, BOS = 256, 257, 258
+VOCAB = 259
+"""256 bytes and three special tokens."""
+
+
+def byte_tokenizer(pad: bool = True, eos: bool = True) -> PreTrainedTokenizerFast:
+    """One id a byte: `ok 🔥!` is 8 ids."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens(["<pad>", "</s>", "<s>"])
+    words: dict[str, Any] = {"bos_token": "<s>"}
+    if pad:
+        words["pad_token"] = "<pad>"
+    if eos:
+        words["eos_token"] = "</s>"
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **words)
+
+
+def tiny_module(
+    kind: str = "gpt2",
+    *,
+    vocab: int = VOCAB,
+    width: int = 32,
+    dropout: float = 0.0,
+    seed: int = 0,
+    sharp: float = 1.0,
+) -> Any:
+    """A random transformers model of a few ten thousand parameters. `sharp` scales the weights:
+    a fresh model is nearly uniform, which hides faults."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = _build(kind, vocab, width, dropout)
+    if sharp != 1.0:
+        with torch.no_grad():
+            for p in module.parameters():
+                if p.dim() > 1:
+                    p.mul_(sharp)
+    return module.eval()
+
+
+def _build(kind: str, vocab: int, width: int, dropout: float) -> Any:
+    special = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS}
+    if vocab <= BOS:
+        special = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
+    size = {"num_attention_heads": 2, "num_hidden_layers": 2, "hidden_size": width}
+    positions = {"max_position_embeddings": 64}
+    if kind == "gpt2":
+        drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+        return GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=vocab,
+                n_positions=64,
+                n_embd=width,
+                n_layer=2,
+                n_head=2,
+                **drop,
+                **special,
+            )
+        )
+    if kind == "llama":
+        return LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=vocab,
+                intermediate_size=2 * width,
+                num_key_value_heads=1,
+                attention_dropout=dropout,
+                **size,
+                **positions,
+                **special,
+            )
+        )
+    if kind == "opt":
+        return OPTForCausalLM(
+            OPTConfig(
+                vocab_size=vocab,
+                ffn_dim=2 * width,
+                word_embed_proj_dim=width,
+                dropout=dropout,
+                **size,
+                **positions,
+                **special,
+            )
+        )
+    if kind == "bart":
+        both = {f"{side}_{k}": n for side in ("encoder", "decoder") for k, n in _BART.items()}
+        return BartForConditionalGeneration(
+            BartConfig(
+                vocab_size=vocab,
+                d_model=width,
+                dropout=dropout,
+                decoder_start_token_id=special["eos_token_id"],
+                **both,
+                **positions,
+                **special,
+            )
+        )
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=vocab,
+            d_model=width,
+            d_kv=16,
+            d_ff=2 * width,
+            num_layers=2,
+            num_heads=2,
+            dropout_rate=dropout,
+            decoder_start_token_id=special["pad_token_id"],
+            **{k: v for k, v in special.items() if k != "bos_token_id"},
+        )
+    )
+
+
+_BART = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
+
+
+def tiny(kind: str = "gpt2", **options: Any) -> LanguageModel:
+    """A tiny language model with the byte tokenizer (where the vocabulary is the default one)."""
+    module = tiny_module(kind, **options)
+    if options.get("vocab", VOCAB) != VOCAB:
+        return LanguageModel(module, None, (1,), 0)
+    tokenizer = byte_tokenizer()
+    lm = LanguageModel(module, tokenizer, (EOS,), PAD)
+    tokenizer.padding_side = lm.padding_side
+    return lm
+
+
+def some_prompts(lm: LanguageModel, lengths: tuple[int, ...] = (5, 3, 7, 1)) -> Sequences:
+    """Prompts of several lengths, padded on the model's side, with no completion yet."""
+    from tether.models.tokenizing import pad
+
+    rows = [
+        [(7 * i + 3 * j) % 200 % lm.vocab_size for j in range(n)] for i, n in enumerate(lengths)
+    ]
+    rows = [[max(2, x) for x in row] for row in rows]
+    ids, mask = pad(rows, lm.padding_side, lm.pad)
+    empty = torch.zeros((len(rows), 0), dtype=torch.long)
+    return Sequences(ids, mask, empty, empty.bool())
+
+
+def some_sequences(lm: LanguageModel, length: int = 6, seed: int = 0) -> Sequences:
+    """Prompts with random completions of `length`, the second one shorter."""
+    s = some_prompts(lm)
+    rng = torch.Generator().manual_seed(seed)
+    ids = torch.randint(2, min(200, lm.vocab_size), (4, length), generator=rng)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[1, length // 2 :] = False
+    ids = torch.where(mask, ids, lm.pad)
+    return Sequences(s.prompt, s.prompt_mask, ids, mask)

@@ -1,0 +1,249 @@
+"""What the reports compute from run folders, against hand-worked numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tether.config.errors import UserError
+from tether.records import DRIFT
+from tether.reports.methods import candidates, study
+from tether.reports.points import as_csv, rows
+from tether.reports.runs import find_runs, read_run
+from tether.reports.tables import console, judges, resets, results
+from tether.reports.wording import conclusion
+from tests.unit.reports.folders import point, write_run
+
+VALIDATION = [
+    point(0, 0.0, 0.50),
+    point(2, 1.0, 0.70),
+    point(4, 3.0, 0.80),
+    point(6, 9.0, 0.90),
+]
+
+
+def tested(update: int, weights: str, reward: float, drift: float = 99.0):  # type: ignore[no-untyped-def]
+    """Test drift differs from validation drift: budgets must read the latter."""
+    return point(update, drift, reward, split="test", weights=weights)
+
+
+TESTED = [
+    *VALIDATION,
+    tested(2, "budget:1", 0.66),
+    tested(2, "budget:2", 0.66),
+    tested(4, "budget:4", 0.77),
+    tested(4, "budget:8", 0.77),
+    tested(6, "budget:16", 0.84),
+    tested(6, "final", 0.84),
+    tested(0, "initial", 0.52),
+]
+
+
+def test_rewards_at_budgets_on_validation(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, VALIDATION)
+    found = study(*find_runs([tmp_path]))
+    (seed,) = found.methods[0].seeds
+    assert found.split == "validation"
+    assert [seed.reward_at(b) for b in found.budgets] == [0.70, 0.70, 0.80, 0.80, 0.90]
+    # (1*.5 + 2*.7 + 6*.8 + 7*.9) / 16 = .8125; (.8125 - .5) / .5 = .625
+    assert found.methods[0].area(16.0).mean == pytest.approx(0.625)
+    # (.5 + 1.4 + .8) / 4 = .675; .175 / .5 = .35
+    assert found.methods[0].area(4.0).mean == pytest.approx(0.35)
+    assert found.methods[0].final_drift().mean == 9.0
+
+
+def test_rewards_at_budgets_on_test(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, TESTED)
+    found = study(*find_runs([tmp_path / "a"]))
+    (seed,) = found.methods[0].seeds
+    assert found.split == "test"
+    assert [seed.reward_at(b) for b in found.budgets] == [0.66, 0.66, 0.77, 0.77, 0.84]
+    assert (seed.initial, seed.final.reward) == (0.52, 0.84)
+    # steps at validation drifts: (1*.52 + 2*.66 + 6*.77 + 7*.84) / 16 = .77125
+    assert found.methods[0].area(16.0).mean == pytest.approx((0.77125 - 0.52) / 0.48)
+    assert [s.checkpoint.reward for s in seed.shown] == [0.50, 0.70, 0.80, 0.90]
+
+
+def test_the_setting_is_chosen_on_validation_and_reported_on_test(tmp_path: Path) -> None:
+    better_on_test = [replace(p, reward=p.reward - 0.05) for p in VALIDATION[1:]]
+    other = [VALIDATION[0], *better_on_test]
+    other += [tested(4, "budget:4", 0.95), tested(6, "final", 0.96), tested(2, "budget:1", 0.94)]
+    write_run(tmp_path / "a", "PPO + KL", 0, TESTED)
+    write_run(tmp_path / "b", "PPO + KL", 0, other)
+    (seed,) = study(*find_runs([tmp_path])).methods[0].seeds
+    assert len(seed.runs) == 2
+    assert seed.reward_at(4.0) == 0.77  # not .95
+    assert seed.final.reward == 0.84
+
+
+def test_untested_initial_model_takes_the_test_value_of_another_run(tmp_path: Path) -> None:
+    without = [p for p in TESTED if p.weights != "initial"]
+    write_run(tmp_path / "a", "PPO", 0, without)
+    alone = study(*find_runs([tmp_path]))
+    assert alone.methods[0].seeds[0].initial == 0.50
+    assert any("no test evaluation" in n for n in alone.notes)
+    write_run(tmp_path / "b", "PPO", 1, TESTED)
+    both = study(*find_runs([tmp_path]))
+    assert [s.initial for s in both.methods[0].seeds] == [0.52, 0.52]
+
+
+def test_only_common_exported_points_count(tmp_path: Path) -> None:
+    extra = [
+        *VALIDATION,
+        point(5, 0.5, 0.99, common=False, side="before"),
+        point(4, 0.5, 0.98, policy="constrained"),
+        point(4, 0.5, 0.97, agent="other"),
+    ]
+    write_run(tmp_path / "a", "PPO", 0, extra)
+    found = study(*find_runs([tmp_path]))
+    assert found.methods[0].seeds[0].reward_at(1.0) == 0.70
+    assert read_run(tmp_path / "a", agent="other").validation()[0].reward == 0.97
+
+
+def test_a_test_point_without_its_validation_point_is_an_error(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, [*VALIDATION, tested(5, "final", 0.9)])
+    with pytest.raises(UserError, match="update 5"):
+        candidates(read_run(tmp_path / "a"), "test")
+
+
+def test_the_initial_model_belongs_to_every_set(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, [point(0, 0.0, 0.5), point(2, 30.0, 0.9)])
+    found = study(*find_runs([tmp_path]))
+    assert [found.methods[0].seeds[0].reward_at(b) for b in (1.0, 16.0)] == [0.5, 0.5]
+    write_run(tmp_path / "b", "PPO", 1, VALIDATION[1:])
+    with pytest.raises(UserError, match="update 0"):
+        study(*find_runs([tmp_path]))
+
+
+def test_diverged_and_failed_runs_count(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, VALIDATION)
+    write_run(tmp_path / "b", "PPO", 1, [*VALIDATION[:3], point(6, 9.0, float("nan"))])
+    write_run(tmp_path / "c", "PPO", 2, VALIDATION[:2], finished=False)
+    failures = {
+        "c": {"method": "PPO", "seed": 2, "returncode": 1, "error": "out of memory"},
+        "d": {"method": "PPO", "seed": 3, "returncode": 1, "error": "no such model"},
+    }
+    (tmp_path / "failures.json").write_text(json.dumps(failures))
+    found = study(*find_runs([tmp_path]))
+    (method,) = found.methods
+    # the diverged run stands with its last finite checkpoint, the failed one with its last
+    assert method.final_reward().values == (0.90, 0.80, 0.70)
+    assert method.failed() == 3 and method.missing == ("d",)
+    assert [bool(s.failed) for s in method.seeds] == [False, True, True]
+    assert "3 of 4 runs failed" in found.notes[0]
+    assert results(found)[1][0][0].small == "3 failed"
+
+
+def test_an_infinite_drift_is_not_finite(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, [*VALIDATION, point(8, float("inf"), 0.99)])
+    run = read_run(tmp_path / "a")
+    assert len(run.points) == 4 and run.failed.startswith("diverged")
+
+
+def test_rewards_above_one_have_no_area(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "PPO", 0, [*VALIDATION, point(8, 10.0, 3.0)])
+    found = study(*find_runs([tmp_path]))
+    assert not found.areas and any("left out" in n for n in found.notes)
+    assert not any("Area" in h for h in results(found)[0])
+
+
+def test_csv_holds_every_exported_point(tmp_path: Path) -> None:
+    resetting = [
+        *VALIDATION[:3],
+        point(5, 5.0, 0.86, side="before", common=False),
+        point(5, 0.8, 0.60, side="after", common=False),
+        point(6, 2.0, 0.75, judges={"tfidf": 0.4}),
+    ]
+    write_run(tmp_path / "a", 'El"astic, Reset', 0, resetting, events=(5,))
+    table = list(csv.DictReader(io.StringIO(as_csv(rows(study(*find_runs([tmp_path])))))))
+    assert len(table) == 6
+    assert {r["method"] for r in table} == {'El"astic, Reset'}
+    assert [r["checkpoint"] for r in table] == ["true"] * 3 + ["false"] * 2 + ["true"]
+    assert [r["reset"] for r in table] == ["", "", "", "before", "after", ""]
+    assert [r["non_dominated"] for r in table] == ["true"] * 3 + ["false"] * 2 + ["true"]
+    assert float(table[1]["reward"]) == 0.70
+    assert float(table[1]["drift_nats_per_completion"]) == 1.0
+    assert table[5]["judge.tfidf"] == "0.4" and table[0]["judge.tfidf"] == ""
+
+
+def test_recovery_and_judge_tables(tmp_path: Path) -> None:
+    resetting = [
+        point(0, 0.0, 0.5, judges={"j": 0.40}),
+        point(4, 5.0, 0.86, side="before", common=False),
+        point(4, 0.8, 0.60, side="after"),
+        point(8, 2.0, 0.87, judges={"j": 0.30}),
+    ]
+    write_run(tmp_path / "a", "ER", 0, resetting)
+    found = study(*find_runs([tmp_path]))
+    recovered = resets(found)
+    assert recovered is not None
+    assert [c.main for c in recovered[1][0]] == ["ER", "1", "1 of 1", "4", "2.00", "5.00"]
+    judged = judges(found)
+    assert judged is not None and [c.main for c in judged[1][0]] == ["ER", "0.400", "0.300"]
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a folder"):
+        find_runs([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match="holds no runs"):
+        find_runs([tmp_path])
+    folder = write_run(tmp_path / "a", "PPO", 0, [])
+    with pytest.raises(UserError, match="finite evaluation"):
+        study(*find_runs([folder]))
+    broken = replace(VALIDATION[1], drift={DRIFT.replace("exact", "k1"): 1.0})
+    with pytest.raises(UserError, match="update 2 has no drift"):
+        read_run(write_run(tmp_path / "b", "PPO", 0, [VALIDATION[0], broken]))
+
+
+def declare(folder: Path, methods: list[str], primary: list[list[str]]) -> None:
+    plan = {"name": "s", "methods": methods, "seeds": [], "primary": primary, "margin": 0.01}
+    (folder / "study.json").write_text(json.dumps(plan))
+
+
+def pair(folder: Path, seeds: int, gain: float = 0.1) -> None:
+    for s in range(seeds):
+        wobble = 0.002 * (-1) ** s
+        for name, more in (("B", 0.0), ("A", gain + wobble)):
+            moved = [VALIDATION[0], *(replace(p, reward=p.reward + more) for p in VALIDATION[1:3])]
+            write_run(folder / f"{name}{s}", name, s, moved)
+
+
+def test_few_seeds_carry_no_verdict(tmp_path: Path) -> None:
+    pair(tmp_path, 3)
+    declare(tmp_path, ["A", "B"], [["A", "B"]])
+    said = conclusion(study(*find_runs([tmp_path])))
+    assert said.endswith("3 seeds): 3 seeds carry no verdict.")
+    assert "Within 4 nats" in said and "A 0.901 and B 0.800 (initial model 0.500" in said
+
+
+def test_a_verdict_needs_a_declared_comparison(tmp_path: Path) -> None:
+    pair(tmp_path, 6)
+    said = conclusion(study(*find_runs([tmp_path])))
+    assert "no comparison was declared" in said
+    declare(tmp_path, ["B", "A"], [["A", "B"]])
+    found = study(*find_runs([tmp_path]))
+    assert conclusion(found).endswith("A is better than B.")
+    assert [m.name for m in found.methods] == ["B", "A"]  # the study's order
+
+
+def test_equivalent_and_undecided(tmp_path: Path) -> None:
+    pair(tmp_path, 6, gain=0.0)
+    declare(tmp_path, ["A", "B"], [["A", "B"]])
+    assert conclusion(study(*find_runs([tmp_path]))).endswith("A and B are equivalent.")
+
+
+def test_the_terminal_table_fits_eighty_columns(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    for s in range(5):
+        write_run(tmp_path / f"a{s}", "PPO + Elastic Reset", s, VALIDATION)
+    out = io.StringIO()
+    Console(file=out, width=80).print(console(study(*find_runs([tmp_path]))))
+    text = out.getvalue()
+    assert "0.625" in text and "±.000" in text and "0-4" in text
+    assert max(map(len, text.splitlines())) <= 80
