@@ -98,14 +98,13 @@ def train(
     held_out: list[list[int]],
     vocabulary: int,
     *,
-    minutes: float,
+    epochs: float,
     tokens: int = 2048,
     lr: float = 4e-3,
     seed: int = 0,
     device: str = "cpu",
-    schedule_tokens: float | None = None,
 ) -> tuple[LlamaForCausalLM, dict[str, Any]]:
-    """AdamW, warm-up, cosine to a twentieth over the time there is (or over `schedule_tokens`)."""
+    """AdamW, 200 steps of warm-up, cosine to a twentieth over `epochs`."""
     torch.manual_seed(seed)
     draw = random.Random(seed)
     model = LlamaForCausalLM(configuration(vocabulary)).to(device).train()
@@ -116,15 +115,15 @@ def train(
         lr=lr,
         betas=(0.9, 0.98),
     )
-    start, step, done, epoch, shown = time.perf_counter(), 0, 0, 0, 0.0
-    share = 0.0
+    total = epochs * sum(len(row) - 1 for row in rows)
+    start, step, done, epoch, shown, share = time.perf_counter(), 0, 0, 0, 0.0, 0.0
     while share < 1:
         epoch += 1
         if epoch > 1:
             print(f"epoch {epoch - 1}: held out {validation_loss(model, held_out, device):.4f}")
         for labels in batches(rows, tokens, draw):
             spent = time.perf_counter() - start
-            share = done / schedule_tokens if schedule_tokens else spent / (60 * minutes)
+            share = done / total
             if share >= 1:
                 break
             cosine = 0.05 + 0.95 * (1 + math.cos(math.pi * share)) / 2
@@ -145,9 +144,8 @@ def train(
                     flush=True,
                 )
     facts = {
-        "epochs": round(done / sum(len(r) - 1 for r in rows), 2),
+        "epochs": epochs,
         "steps": step,
-        "seconds": round(time.perf_counter() - start),
         "validation_nats_per_token": round(validation_loss(model, held_out, device), 4),
     }
     return model.eval(), facts

@@ -37,10 +37,10 @@ def fit(rows: list[Row], size: int = 400, least: int = 40) -> dict[str, float]:
         return loss
 
     optimizer.step(closure)  # type: ignore[arg-type]
-    with torch.no_grad():
-        share = ((x @ weight + bias > 0) == (y > 0.5)).float().mean()
+    learned = weight.detach()
+    share = ((x @ learned + bias.detach() > 0) == (y > 0.5)).float().mean()
     print(f"lexicon: {len(vocabulary)} words, training accuracy {share:.3f}")
-    order = weight.abs().argsort(descending=True)[:size].tolist()
-    top = float(weight.detach().abs().max())
-    found = {vocabulary[i]: round(float(weight[i]) / top, 3) for i in order}
+    order = learned.abs().argsort(descending=True)[:size].tolist()
+    top = float(learned.abs().max())
+    found = {vocabulary[i]: round(float(learned[i]) / top, 3) for i in order}
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))

@@ -1,7 +1,7 @@
 """Make the bundled material of `tether quickstart` from sampled texts.
 
     python make.py --texts reviews.jsonl.gz --out ../../src/tether/studies/quickstart_assets \
-        --minutes 10
+        --epochs 12
 
 Steps: clean the texts, split them, train the tokenizer and the language model, fit the lexicon,
 write prompts, texts of two other kinds, notice and manifest (size and SHA-256 of each file).
@@ -63,7 +63,7 @@ def make_model(
     unseen = language_model.encode(tokenizer, [r["text"] for r in held_out])
     print(f"{sum(map(len, encoded))} tokens, longest {max(map(len, encoded))}")
     model, facts = language_model.train(
-        encoded, unseen, len(tokenizer), minutes=args.minutes, seed=args.seed
+        encoded, unseen, len(tokenizer), epochs=args.epochs, seed=args.seed
     )
     facts["parameters"] = sum(p.numel() for p in model.parameters())
     facts["training_texts"] = len(train)
@@ -88,8 +88,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of training the model")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--epochs", type=float, default=12.0, help="of training the model")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
         "--keep-model", action="store_true", help="keep the model in --out, make the rest again"
     )

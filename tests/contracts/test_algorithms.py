@@ -114,7 +114,7 @@ def test_prepare_loss_and_stop_are_pure_and_use_what_they_declare(name: str) -> 
     assert set(one.metrics) and all(
         m.shape == () and not m.requires_grad and torch.isfinite(m) for m in one.metrics.values()
     )
-    assert not algorithm.stop({k: 0.0 for k in one.metrics})
+    assert not algorithm.stop(dict.fromkeys(one.metrics, 0.0))
     assert json.dumps(algorithm.state_dict()) == before
     assert (mb.targets.mask <= e.mask).all(), "trains a token that is not real"
 

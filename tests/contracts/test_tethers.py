@@ -66,7 +66,15 @@ def ticks(tether: Tether, first: int, last: int, clock: Clock) -> tuple[list[Any
                 measured[f"{key}.{unit}"] = (wave, update)
         measured["reward/score.mean"] = (wave / 2, update)
         measured["rollout/sequences"] = (64.0, update)
-        for unit in ("minibatch", "minibatch", "epoch", "minibatch", "minibatch", "epoch", "update"):
+        for unit in (
+            "minibatch",
+            "minibatch",
+            "epoch",
+            "minibatch",
+            "minibatch",
+            "epoch",
+            "update",
+        ):
             clock = clock.tick(unit)  # type: ignore[arg-type]
             out += [(unit, w) for w in tether.after(unit, clock, measured)]  # type: ignore[arg-type]
     return out, clock

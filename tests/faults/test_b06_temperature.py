@@ -21,5 +21,5 @@ def test_mixing_temperatures_would_move_ratios_before_any_update() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
 def test_no_temperature_that_is_no_distribution(temperature: float) -> None:
-    with pytest.raises(ValueError, match="temperature must be > 0.*greedy"):
+    with pytest.raises(ValueError, match=r"temperature must be > 0.*greedy"):
         log_softmax(LOGITS, temperature)

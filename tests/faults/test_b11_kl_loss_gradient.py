@@ -1,5 +1,7 @@
 """B11: which divergence an estimator descends when it is differentiated. Exact averages over p."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,15 +14,15 @@ Q = torch.tensor([0.2, 0.3, 0.5])
 TRUE = [0.27714, -0.08891, -0.18823]
 
 
-def gradient(loss: "callable[[Tensor], Tensor]") -> list[float]:  # type: ignore[valid-type]
+def gradient(loss: Callable[[Tensor], Tensor]) -> list[float]:
     logits = torch.tensor(LOGITS, requires_grad=True)
-    loss(log_softmax(logits)).backward()  # type: ignore[misc]
+    loss(log_softmax(logits)).backward()
     assert logits.grad is not None
     return logits.grad.tolist()  # type: ignore[no-any-return]
 
 
 def averaged(name: str) -> list[float]:
-    """sum_a p(a) d estimator(a) / d logits: p is where the samples come from, not differentiated."""
+    """sum_a p(a) d estimator(a) / d logits: p gives the samples and is not differentiated."""
     return gradient(lambda logp: (logp.exp().detach() * ESTIMATORS[name](logp - Q.log())).sum())
 
 
@@ -44,7 +46,5 @@ def test_k3_descends_another_divergence() -> None:
 
 def test_a_kl_in_the_reward_follows_the_true_gradient_for_k1() -> None:
     """REINFORCE with reward -k1: sum_a p(a) k1(a) grad log p(a) = grad KL."""
-    got = gradient(
-        lambda logp: (logp.exp().detach() * (logp - Q.log()).detach() * logp).sum()
-    )
+    got = gradient(lambda logp: (logp.exp().detach() * (logp - Q.log()).detach() * logp).sum())
     assert got == pytest.approx(TRUE, abs=1e-5)

@@ -72,11 +72,11 @@ def test_the_coefficient_is_in_the_checkpoint_and_in_the_record() -> None:
 
 @pytest.mark.parametrize("bad", [0.0, -1.0])
 def test_what_divides_by_zero_or_flips_the_sign_is_refused(bad: float) -> None:
-    with pytest.raises(UserError, match="ziegler.target must be > 0"):
+    with pytest.raises(UserError, match=r"ziegler.target must be > 0"):
         Ziegler(target=bad)
-    with pytest.raises(UserError, match="ziegler.horizon must be > 0"):
+    with pytest.raises(UserError, match=r"ziegler.horizon must be > 0"):
         Ziegler(horizon=bad)
-    with pytest.raises(UserError, match="rl4lms.target must be > 0"):
+    with pytest.raises(UserError, match=r"rl4lms.target must be > 0"):
         RL4LMs(target=bad)
     with pytest.raises(ValueError, match="target must be > 0"):
         ziegler(0.2, 1.0, bad, 256, 10_000)
@@ -87,7 +87,7 @@ def test_what_divides_by_zero_or_flips_the_sign_is_refused(bad: float) -> None:
 
 
 def test_more_that_cannot_work() -> None:
-    with pytest.raises(ValueError, match="too short.*take more than 51.2"):
+    with pytest.raises(ValueError, match=r"too short.*take more than 51.2"):
         ziegler(0.2, 0.0, 6, n=256, horizon=51)
     with pytest.raises(ValueError, match="nan"):
         ziegler(0.2, float("nan"), 6, 256, 10_000)

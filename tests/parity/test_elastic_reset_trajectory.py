@@ -61,7 +61,9 @@ def drift(i: int) -> torch.Tensor:
     return torch.tensor([0.01, -0.003]) * (1 + (i % 7) / 7)
 
 
-def original(count: int, resets: Callable[[int], bool], averages: Callable[[int], bool]) -> list[torch.Tensor]:
+def original(
+    count: int, resets: Callable[[int], bool], averages: Callable[[int], bool]
+) -> list[torch.Tensor]:
     """learn, average, reset: w <- e, then e <- w0; in plain fp32 arithmetic."""
     w0 = torch.tensor([1.0, -2.0])
     w, e, seen = w0.clone(), w0.clone(), []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
 from tests.contracts.examples import MASK, experience, minibatch, numbers, scores
 from tether.algorithms.ppo import PPO
@@ -30,9 +29,7 @@ def test_gae_is_the_sum_of_discounted_deltas() -> None:
 
 @pytest.mark.parametrize("clip_range_value", [None, 0.2])
 def test_loss_token_by_token(clip_range_value: float | None) -> None:
-    algorithm = PPO(
-        clip_range=0.2, vf_coef=0.3, ent_coef=0.05, clip_range_value=clip_range_value
-    )
+    algorithm = PPO(clip_range=0.2, vf_coef=0.3, ent_coef=0.05, clip_range_value=clip_range_value)
     e, fresh = experience(), scores(33)
     mb = algorithm.prepare(minibatch(e, algorithm.advantages(e, local)), local)
     raw = algorithm.advantages(e, local).advantages[MASK]
@@ -66,7 +63,7 @@ def test_loss_token_by_token(clip_range_value: float | None) -> None:
 
 
 def test_the_first_minibatch_is_on_policy() -> None:
-    """Invariant 1: ratios 1, clip fraction 0, KL to the old policy 0; loss = -mean advantage = 0."""
+    """Invariant 1: ratios 1, clip fraction 0, KL to the old policy 0; loss -mean advantage, 0."""
     algorithm, e = PPO(), experience()
     mb = algorithm.prepare(minibatch(e, algorithm.advantages(e, local)), local)
     out = algorithm.loss(mb, e.old)

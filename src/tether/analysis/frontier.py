@@ -57,7 +57,6 @@ def best_within(checkpoints: Sequence[Checkpoint], budget: float) -> Checkpoint 
     """The checkpoint with the best validation reward among those with drift <= budget.
 
     Ties go to the smaller drift, then to the earlier update. None when none is within the budget.
-    Source: reward at a drift budget, docs/evaluation.
     """
     within = [c for c in checkpoints if c.drift <= budget]
     if not within:

@@ -77,6 +77,7 @@ def _run(words: list[str]) -> int:
 
 
 def _terminated(signum: int, frame: FrameType | None) -> None:
+    print("tether: terminated", file=sys.stderr)
     sys.exit(128 + signum)
 
 

@@ -58,9 +58,7 @@ def check_together(settings: RunSettings | ClassifierSettings, where: str = "") 
     elif settings.crop_tokens[0] > settings.crop_tokens[1] or settings.crop_tokens[0] < 1:
         raise UserError(f"crop_tokens{place} is {list(settings.crop_tokens)}, must be [low, high]")
     if not settings.name or "/" in settings.name or settings.name in (".", ".."):
-        raise UserError(
-            f"name{place} is '{settings.name}', must be the name of a folder under root"
-        )
+        raise UserError(f"name{place} is '{settings.name}', must name a folder under root")
 
 
 def _greedy(path: str) -> str:
@@ -111,7 +109,8 @@ def _check_divides(prompts: int, group: int, minibatches: int, place: str) -> No
 
 def check_complete(settings: RunSettings | ClassifierSettings) -> None:
     """Raises UserError for what every run needs and recipes leave to the user."""
-    if not settings.model.path:
+    bag_of_words = isinstance(settings, ClassifierSettings) and settings.kind == "tfidf"
+    if not settings.model.path and not bag_of_words:
         raise UserError("no model: give --model HUB_ID_OR_FOLDER")
     if not settings.data.path:
         raise UserError("no data: give --data HUB_ID_OR_FILE (.jsonl, .csv, .parquet)")

@@ -21,6 +21,11 @@ def refuse_taken(settings: Settings) -> None:
         raise UserError(f"{folder} is a file; choose another name: --name NAME")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
+    if (folder / "config.yaml").is_file() and not _has_work(folder):
+        raise UserError(
+            f"{folder} holds a run that failed before its first update: remove the folder, or "
+            "choose another name: --name NAME"
+        )
     config = folder / "config.yaml"
     if not config.is_file():
         raise UserError(f"{folder} holds files that are no run; choose another name: --name NAME")
@@ -33,3 +38,10 @@ def refuse_taken(settings: Settings) -> None:
         f"{folder} holds another run; choose another name: --name NAME, "
         f"or go on with that one: tether resume {folder}"
     )
+
+
+def _has_work(folder: Path) -> bool:
+    """Is there anything to go on with: a finished update or a checkpoint?"""
+    record = folder / "record.jsonl"
+    updates = record.is_file() and '"kind": "update"' in record.read_text(encoding="utf-8")
+    return updates or any((folder / "checkpoints").glob("*")) or (folder / "results.json").is_file()

@@ -171,7 +171,7 @@ def unknown(
     folded = word.replace("-", "_").lower()
     exact = guess is not None and guess.replace("-", "_").lower() == folded
     ours = foreign(word) if kind == "key" else None
-    other = next((p for p in elsewhere if p.split(".")[-1] == folded), None)
+    other = next((p for p in elsewhere if "." in p and p.split(".")[-1] == folded), None)
     if other and not exact:
         mend = f"it stands at '{other}'"
     elif ours and not exact:

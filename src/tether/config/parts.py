@@ -72,8 +72,8 @@ def build(family: str, part: Mapping[str, Any] | str, where: str = "") -> Any:
 
 def check(family: str, part: Mapping[str, Any] | str, where: str = "") -> dict[str, Any]:
     """The part with every setting filled in, as plain values; constructs nothing."""
-    value = _part(PartType(family), part, Place(where, ""), construct=False)
-    return plain(value)  # type: ignore[no-any-return]
+    value: dict[str, Any] = _part(PartType(family), part, Place(where, ""), construct=False)
+    return value
 
 
 def dump(instance: Any, family: str) -> dict[str, Any]:
@@ -199,7 +199,8 @@ def _part(hint: PartType, value: Any, place: Place, construct: bool) -> Any:
         raise UserError(f"{place.path}{_from(place)} must be of kind '{hint.kind}', not '{kind}'")
     if not construct:
         description = part_description(hint.family, kind, str(place))
-        return {"kind": kind, **_fields(description, value, place, False, skip="kind")}
+        fields = _fields(description, value, place, False, skip="kind")
+        return {"kind": kind, **plain(fields)}
     cls = load(hint.family, kind, str(place))
     fields = _fields(describe(cls, str(place)), value, place, True, skip="kind")
     if family_of(cls) not in (hint.family, None):

@@ -42,6 +42,14 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
         return True
 
 
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """PyYAML folds the line breaks U+0085, U+2028 and U+2029 unless they are escaped."""
+    style = None if text.replace("\n", "").isprintable() else '"'
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return node
+
+
+_Dumper.add_representer(str, _text)
 for _side in (_Loader, _Dumper):
     _side.yaml_implicit_resolvers = {
         k: [(tag, rx) for tag, rx in v if tag != "tag:yaml.org,2002:timestamp"]

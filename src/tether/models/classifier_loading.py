@@ -167,7 +167,7 @@ def _load_adapted(
 
     kept = dict(note["backbone"])
     kept["lora"] = LoraSettings(**kept["lora"])
-    settings = replace(ModelSettings(**kept), device=device, dtype=dtype)
+    settings = ModelSettings(**(kept | {"device": device, "dtype": dtype}))
     if backbone is not None:
         settings = replace(settings, path=backbone)
     out = build_classifier(settings, list(note["labels"]), max_tokens=tokens)

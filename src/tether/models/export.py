@@ -19,8 +19,10 @@ from tether.models.language_model import LanguageModel
 from tether.models.weight_sets import WeightSets
 from tether.types import Sequences
 
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 5e-3}
-"""Largest difference of logits after reloading, relative to the largest logit (at least 1)."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1e-1, torch.float16: 1e-2}
+"""Largest difference of logits between the live and the reloaded model, relative to the largest
+logit (at least 1). A merge rounds: 5e-5 was seen in fp32 on a tiny T5; what is stored is compared
+bit for bit besides."""
 
 
 def export(
@@ -68,6 +70,8 @@ def _write_plain(lm: LanguageModel, folder: Path) -> None:
     finally:
         module.generation_config = before
     reloaded = type(module).from_pretrained(folder, dtype=lm.dtype).to(lm.device)
+    if w.fingerprint(reloaded) != w.fingerprint(module):
+        raise RuntimeError("the exported files do not hold the policy's weights bit for bit")
     _same(lm, LanguageModel(reloaded, lm.tokenizer, lm.stops, lm.pad))
 
 
@@ -100,7 +104,7 @@ def _same(lm: LanguageModel, other: LanguageModel) -> None:
     with lm.quiet(), other.quiet():
         a, b = lm.forward(s)[0].float(), other.forward(s)[0].float()
     off = float((a - b).abs().max()) / max(1.0, float(a.abs().max()))
-    limit = TOLERANCE.get(lm.dtype, 1e-5)
+    limit = TOLERANCE[lm.dtype]
     if not off <= limit:
         raise RuntimeError(
             f"the exported model differs from the live one by {off:.3g} of the largest logit "

@@ -230,7 +230,7 @@ class LanguageModel:
         """The mode of the update: train mode where dropout was asked for or activations are
         recomputed (transformers recomputes in train mode only), else eval mode."""
         before = self.module.training
-        recompute = bool(getattr(self.core, "is_gradient_checkpointing", False))
+        recompute = any(getattr(m, "gradient_checkpointing", False) for m in self.module.modules())
         self.module.train(self.dropout or recompute)
         try:
             yield

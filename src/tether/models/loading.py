@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -58,7 +59,7 @@ def load_language_model(
     if not settings.dropout:
         silence_module(module)
     if settings.gradient_checkpointing:
-        core_of(module).gradient_checkpointing_enable({"use_reentrant": False})
+        recompute_activations(core_of(module))
     seq2seq = bool(getattr(config, "is_encoder_decoder", False))
     tokenizer.padding_side = "right" if seq2seq else "left"
     stops = dict.fromkeys((int(tokenizer.eos_token_id), *stop_ids(tokenizer, stop)))
@@ -66,6 +67,12 @@ def load_language_model(
     lm.dropout = settings.dropout
     lm.facts = _facts(lm, settings, dtype)
     return lm
+
+
+def recompute_activations(core: Any) -> None:
+    """Recompute activations in the backward pass (the verb was renamed within transformers 5)."""
+    enable = getattr(core, "activation_checkpointing_enable", core.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
 
 
 def _facts(lm: LanguageModel, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Any]:
@@ -135,7 +142,8 @@ def load_config(settings: ModelSettings) -> PreTrainedConfig:
     if not settings.path:
         raise UserError("model.path is empty: give a hub id or a folder (--model X)")
     try:
-        return AutoConfig.from_pretrained(settings.path, **_where(settings))
+        config: PreTrainedConfig = AutoConfig.from_pretrained(settings.path, **_where(settings))
+        return config
     except (OSError, ValueError, ImportError, KeyError) as e:
         raise cannot_load("model.path", settings.path, e) from e
 
@@ -193,9 +201,34 @@ def _load_module(
                 config, dtype=dtype, trust_remote_code=settings.trust_remote_code
             )
     try:
-        return auto.from_pretrained(settings.path, config=config, dtype=dtype, **_where(settings))
+        module = auto.from_pretrained(
+            settings.path, config=config, dtype=dtype, **_where(settings), **_unpacked(settings)
+        )
     except (OSError, ValueError, ImportError, KeyError) as e:
         raise cannot_load("model.path", settings.path, e) from e
+    if settings.gguf_file is not None:
+        _forget_gguf(module)
+    return module
+
+
+def _unpacked(settings: ModelSettings) -> dict[str, Any]:
+    """transformers >= 5.20 keeps a GGUF file's weights in quantised blocks unless it is told to
+    unpack them; older releases always unpack and know no such configuration."""
+    config = getattr(transformers, "GgufConfig", None)
+    if settings.gguf_file is None or config is None:
+        return {}
+    return {"quantization_config": config(dequantize=True)}
+
+
+def _forget_gguf(module: Any) -> None:
+    """The weights of a GGUF file are plain tensors once they are read, but transformers goes on
+    calling the model quantised and refuses to save it."""
+    module.hf_quantizer = None
+    for owner, name in ((module, "quantization_method"), (module.config, "quantization_config")):
+        if name in vars(owner):
+            delattr(owner, name)
+    if "is_quantized" in vars(module):
+        module.is_quantized = False
 
 
 def load_beside(path: str, lm: LanguageModel) -> LanguageModel:

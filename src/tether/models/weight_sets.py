@@ -130,7 +130,9 @@ class WeightSets:
                     share[raw] = t.detach()
         twin = self.lm.twin(weights=share)
         names = self.sets["policy"].keys()
-        working = {w.clean(n): p for n, p in twin.module.named_parameters() if w.clean(n) in names}
+        working: w.WeightSet = {
+            w.clean(n): p for n, p in twin.module.named_parameters() if w.clean(n) in names
+        }
         for n, t in working.items():
             if w.local(t).data_ptr() != w.local(contents[n]).data_ptr():
                 w.local(t).copy_(w.local(contents[n]))

@@ -46,11 +46,10 @@ def frontier(study: Study, table: Sequence[Row]) -> Spec:
         *_start(study),
     ]
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "title": {"text": "Reward within a drift budget", "subtitle": _subtitle(study)},
         "width": WIDTH,
         "height": HEIGHT,
-        "layer": layers,
+        "layer": [x for x in layers if "data" not in x or x["data"]["values"]],
         "config": CONFIG,
     }
 

@@ -22,7 +22,6 @@ def history(study: Study) -> Spec:
             for u, s in mean_curve([{p.update: pick(p) for p in points} for points in first]):
                 values.append({"m": method.name, "k": key, "x": u, **summary_fields(s)})
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "hconcat": [
             _history_panel(values, names, "reward", "Reward (validation prompts)"),
             _history_panel(values, names, "drift", "Drift (nats per completion)"),
@@ -42,16 +41,16 @@ def _history_panel(values: Sequence[Spec], names: Sequence[str], kind: str, titl
     }  # fmt: skip
     x = {"field": "x", "type": "quantitative", "title": "Updates", "axis": {"grid": False}}
     y: Spec = {"type": "quantitative", "title": title, "scale": {"zero": kind == "drift"}}
+    band: Spec = {
+        "data": {"values": [v for v in mine if "lo" in v]},
+        "mark": {"type": "area", "opacity": 0.16},
+        "encoding": {"x": x, "y": y | {"field": "lo"}, "y2": {"field": "hi"}, "color": colour},
+    }
     return {
         "width": 330,
         "height": 210,
         "layer": [
-            {
-                "data": {"values": [v for v in mine if "lo" in v]},
-                "mark": {"type": "area", "opacity": 0.16},
-                "encoding": {"x": x, "y": y | {"field": "lo"}, "y2": {"field": "hi"},
-                             "color": colour},
-            },
+            *([band] if band["data"]["values"] else []),
             {
                 "data": {"values": mine},
                 "mark": {"type": "line", "strokeWidth": 2, "point": {"size": 18}},

@@ -41,7 +41,7 @@ SCRIPT = """
 "use strict";
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const options = {actions: {export: true, source: false, compiled: false, editor: false},
-                 renderer: "svg", downloadFileName: "tether"};
+                 renderer: "svg", mode: "vega-lite", downloadFileName: "tether"};
 Promise.all(Object.entries(charts).map(([id, spec]) => vegaEmbed("#" + id, spec, options)))
   .then(() => document.body.setAttribute("data-charts", "drawn"))
   .catch((e) => document.body.setAttribute("data-charts", "failed: " + e.message));

@@ -38,7 +38,8 @@ class Engine(ABC):
         prompts: Sequences whose completion is empty [B,0]. row, group: [B], carried along.
         key: seeds are a function of it, the rank and the chunk; the program's RNG is not touched.
         constraints: AND of what they allow; EOS stays legal unless a constraint's class says
-        `decides_stops = True` (a minimum length). companions: set name -> resident model that a constraint reads.
+        `decides_stops = True` (a minimum length). companions: set name -> resident model that a
+        constraint reads.
 
         What a rollout holds: ids exactly as sampled (B04), real tokens up to and including the
         first stop token (B02), `finished` judged by the stop tokens in force (B03), log-probs of

@@ -42,7 +42,7 @@ class Sampler(LogitsProcessor):
         self.constraints, self.companions = constraints, companions or {}
         self.logprobs: list[Tensor] = []
         self.bits: list[Tensor] = []
-        self.empty: dict[str, list[Tensor]] = {}
+        self.empty: dict[tuple[int, str], list[Tensor]] = {}
         self.step = 0
 
     @property
@@ -77,7 +77,7 @@ class Sampler(LogitsProcessor):
             position = torch.full((n,), self.step, dtype=torch.long, device=logits.device)
             views = {"policy": logits}
             views |= {k: c.logits(input_ids) for k, c in self.companions.items()}
-        for c in self.constraints:
+        for number, c in enumerate(self.constraints):
             legal = c.allow(views, position)
             name = type(c).__name__
             if self.step == 0 and (legal.dtype != torch.bool or legal.shape != (n, v)):
@@ -85,7 +85,7 @@ class Sampler(LogitsProcessor):
                     f"{name}.allow must return bool [{n}, {v}], "
                     f"not {str(legal.dtype).removeprefix('torch.')} {list(legal.shape)}"
                 )
-            self._note(name, legal)
+            self._note(number, name, legal)
             if not getattr(c, "decides_stops", False):
                 legal = legal.index_fill(1, self.stops[:1], True)
             allowed &= legal
@@ -98,16 +98,16 @@ class Sampler(LogitsProcessor):
                 x = x.masked_fill(~allowed, NEVER)
             allowed &= top_p_set(x, s.top_p)
         if len(self.constraints) > 1 or s.min_new_tokens > 0:
-            self._note("all constraints and min_new_tokens together", allowed)
+            self._note(-1, "all constraints and min_new_tokens together", allowed)
         return allowed
 
-    def _note(self, name: str, legal: Tensor) -> None:
-        self.empty.setdefault(name, []).append(~legal.any(-1))
+    def _note(self, number: int, name: str, legal: Tensor) -> None:
+        self.empty.setdefault((number, name), []).append(~legal.any(-1))
 
     def check(self, mask: Tensor, row: Tensor) -> None:
         """Raises UserError naming tether, prompt and step where a real token [B,T] had an empty
         set or no finite log-prob (B37)."""
-        for name, flags in self.empty.items():
+        for (_, name), flags in self.empty.items():
             at = (torch.stack(flags, 1) & mask).nonzero()
             if len(at):
                 b, t = at[0].tolist()

@@ -43,13 +43,13 @@ SHOWN = 2
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "PPO": {},
-    "PPO + KL": {"kl": {"kind": "kl", "coef": 0.05}},
+    "PPO + KL": {"kl": {"kind": "kl", "coef": 0.03}},
     "PPO + Elastic Reset": {
         "elastic_reset": {
             "kind": "elastic_reset",
-            "reset": {"kind": "every", "n": 6, "unit": "update"},
+            "reset": {"kind": "every", "n": 7, "unit": "update"},
             "average": {"kind": "every", "n": 1, "unit": "update"},
-            "decay": 0.9,
+            "decay": 0.8,
         }
     },
 }
@@ -60,7 +60,7 @@ def settings(tethers: Mapping[str, Any]) -> dict[str, Any]:
     """One arm, without name and seed."""
     prompts = ASSETS / "prompts"
     return {
-        "updates": 16,
+        "updates": 14,
         "threads": 1,
         "model": {"path": str(ASSETS / "model"), "dtype": "float32", "device": "cpu"},
         "data": {
@@ -75,19 +75,19 @@ def settings(tethers: Mapping[str, Any]) -> dict[str, Any]:
                 "kind": "lexicon",
                 "path": str(ASSETS / "reward" / "lexicon.json"),
                 "squash": "sigmoid",
-                "scale": 2.0,
+                "scale": 1.0,
             }
         },
         "sampling": {"max_new_tokens": 24, "chunk": 128},
-        "batch": {"prompts": 64, "microbatch": 64},
-        "algorithm": {"kind": "ppo", "lr": 5e-4, "epochs": 2, "minibatches": 2},
+        "batch": {"prompts": 48, "microbatch": 48},
+        "algorithm": {"kind": "ppo", "lr": 8e-4, "epochs": 1, "minibatches": 4},
         "tethers": dict(tethers),
         "evaluation": {
             "every": 2,
-            "prompts": 128,
-            "test_prompts": 256,
+            "prompts": 96,
+            "test_prompts": 128,
             "budgets": list(BUDGETS),
-            "human_rows": 32,
+            "human_rows": 16,
             "human_tokens": 64,
             "domains": {p.stem: str(p) for p in sorted((ASSETS / "other").glob("*.txt"))},
             "samples": 8,
@@ -209,7 +209,11 @@ def _ours(folder: Path) -> bool:
 
 def samples(written: Written, console: Console) -> None:
     """The same prompts before and after: reward and drift of each completion beside it."""
-    for prompt in side_by_side(written.study, SHOWN):
+    prompts = side_by_side(written.study, SHOWN)
+    if prompts and prompts[0].after:
+        seed = prompts[0].after[0].seed
+        console.print(f"\nBefore and after training (seed {seed}, last update):", highlight=False)
+    for prompt in prompts:
         console.print()
         console.print(f'"{prompt.text} ..."', style="bold", markup=False, highlight=False)
         for sample in ([prompt.before] if prompt.before else []) + list(prompt.after):

@@ -207,7 +207,8 @@ def run_jobs(
     free = deque(slots(jobs, workers, per_device))
     file = folder / FAILURES
     failures = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    pool = Pool(folder, console, {} if retry else failures)
+    again = {j.name for j in jobs} if retry else set()
+    pool = Pool(folder, console, {k: v for k, v in failures.items() if k not in again})
     before = {j.name: _looked(j) for j in jobs}
     pending = deque(j for j in jobs if not before[j.name].ended and j.name not in pool.failures)
     for j in jobs:

@@ -80,12 +80,16 @@ class Every(Trigger):
     def problem(self, clock: Clock) -> str | None:
         """At the end of a run: what should have happened and did not, or None.
 
-        Each due time must have been passed, and at least one firing seen.
+        Each due time must have been passed, and at least one firing seen (early stops can keep a
+        clock of optimizer steps or epochs from ever being due).
         """
-        due = self.expected(clock)
-        if due == self.passed and (self.fired > 0 or due == 0):
+        due, count = self.expected(clock), getattr(clock, self.unit)
+        if due == self.passed and self.fired > 0:
             return None
-        return f"every {self.n} {_plural(self.unit, self.n)}: due {due} times, fired {self.fired}"
+        return (
+            f"every {self.n} {_plural(self.unit, self.n)}: fired {self.fired} times, was due {due} "
+            f"times in {count} {_plural(self.unit, count)}"
+        )
 
 
 @dataclass

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from tether.core.weights import exchange_
 from tether.distributed.total import main_process
 from tether.models.export import export
+from tether.models.lora import is_adapted
 from tether.records import EvalPoint
 from tether.train import self_checks
 from tether.train.agent import Agent
@@ -35,6 +36,9 @@ def finish(run: Run) -> None:
             if run.settings.checkpoint.export:
                 target = run.folder / ("policy" if len(run.agents) == 1 else f"policy_{a.name}")
                 export(a.lm, a.sets, target, overwrite=True)
+                if is_adapted(a.lm.module):
+                    adapter = target.with_name(target.name.replace("policy", "adapter"))
+                    export(a.lm, a.sets, adapter, merged=False, overwrite=True)
         shutil.rmtree(run.folder / "best", ignore_errors=True)
     run.files.close()
     if run.trackers:

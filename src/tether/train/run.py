@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import logging as transformers_logging
 
 from tether.config.errors import UserError
 from tether.config.run import ClassifierSettings, RunSettings
@@ -57,6 +58,7 @@ def train(
     if not resume:
         refuse_existing(folder)
     set_threads(settings)
+    transformers_logging.disable_progress_bar()
     if isinstance(settings, ClassifierSettings):
         from tether.train.classifier import train_classifier
 

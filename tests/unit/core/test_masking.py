@@ -1,4 +1,4 @@
-"""Positions and sums over real tokens (whitening, weights and empty masks: faults B15, B17, B18)."""
+"""Positions and sums over real tokens (whitening, weights, empty masks: faults B15, B17, B18)."""
 
 import pytest
 import torch

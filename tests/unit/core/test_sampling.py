@@ -19,6 +19,11 @@ def test_top_p_is_the_smallest_set_of_at_least_p(p: float, kept: list[int]) -> N
     assert top_p_set(LOGITS, p)[0].nonzero().flatten().tolist() == kept
 
 
+def test_top_p_stops_as_soon_as_p_is_reached() -> None:
+    assert int(top_p_set(torch.zeros(1, 4), 0.5).sum()) == 2
+    assert int(top_p_set(torch.zeros(1, 4), 0.51).sum()) == 3
+
+
 def test_floor_top_k_and_min_p() -> None:
     assert top_p_set(LOGITS, 0.4, floor=2)[0].tolist() == [False, True, True]
     assert top_p_set(LOGITS, 0.4, floor=9)[0].all()

@@ -43,6 +43,13 @@ def test_fused_and_single_paths_agree(by: float) -> None:
     assert torch.equal(low["x"], a["x"].bfloat16())
 
 
+def test_a_bf16_target_is_written_from_the_fp32_result() -> None:
+    """Half way from -1 to 1.00390625; rounding the source to bf16 first (1.0) would give 0."""
+    low, source = {"w": -torch.ones(1, dtype=torch.bfloat16)}, {"w": torch.tensor([1.00390625])}
+    lerp_(low, source, by=0.5)
+    assert float(low["w"]) == 0.001953125
+
+
 def test_parameters_can_be_written_and_keep_no_graph() -> None:
     module = nn.Linear(2, 1)
     policy = trainable(module)

@@ -14,9 +14,7 @@ def test_windows_advance_by_stride_and_cover_every_token_once() -> None:
     assert list(windows(10, window=4, stride=2)) == [
         (0, 2, 0), (0, 4, 2), (2, 6, 4), (4, 8, 6), (6, 10, 8),
     ]  # fmt: skip
-    assert list(windows(5, 4, 2)) == [(0, 2, 0), (0, 4, 2), (1, 5, 4)] or list(windows(5, 4, 2))[
-        -1
-    ] == (2, 5, 4)
+    assert list(windows(5, 4, 2)) == [(0, 2, 0), (0, 4, 2), (2, 5, 4)]
     assert list(windows(3, 8, 8)) == [(0, 3, 0)]
     with pytest.raises(ValueError, match="0 < stride <= window"):
         list(windows(5, 2, 3))

@@ -78,3 +78,13 @@ def test_missing_states_and_trunks_are_errors(tiny_gpt2) -> None:  # type: ignor
         Critic(tiny_gpt2, "shared").values(s)
     with pytest.raises(ValueError, match="no trunk yet"):
         Critic(tiny_gpt2, "frozen").values(s)
+
+
+def test_a_trunk_of_its_own_has_an_update_mode(tiny_gpt2) -> None:  # type: ignore[no-untyped-def]
+    tiny_gpt2.core.gradient_checkpointing_enable({"use_reentrant": False})
+    critic = Critic(tiny_gpt2)
+    with critic.updating():
+        assert critic.trunk.training
+    assert not critic.trunk.training
+    with Critic(tiny_gpt2, "shared").updating():
+        assert not tiny_gpt2.module.training

@@ -146,7 +146,7 @@ def test_limits_come_from_positions() -> None:
     assert tiny("gpt2").max_prompt_tokens(16) == 48
     assert tiny("bart").max_prompt_tokens(16) == 64  # encoder and decoder have their own
     assert tiny("t5").max_positions is None and tiny("t5").max_prompt_tokens(999) is None
-    with pytest.raises(UserError, match="row 2 has 50 tokens.*64 positions leave 48"):
+    with pytest.raises(UserError, match=r"row 2 has 50 tokens.*64 positions leave 48"):
         tiny("gpt2").check_length(50, 16, "row 2")
     with pytest.raises(UserError, match="leaves no room for a prompt: the model has 64"):
         tiny("gpt2").max_prompt_tokens(64)

@@ -103,9 +103,11 @@ def test_wrong_moves_are_refused(tiny_gpt2: LanguageModel) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             sets.apply([move])
-    with pytest.raises(RuntimeError, match="while 'initial' is swapped in"):
-        with sets.swapped_in("initial"):
-            sets.apply([Move("policy", "initial")])
+    with (
+        pytest.raises(RuntimeError, match="while 'initial' is swapped in"),
+        sets.swapped_in("initial"),
+    ):
+        sets.apply([Move("policy", "initial")])
 
 
 @pytest.mark.parametrize("device", (None, "cpu"))

@@ -95,7 +95,7 @@ def test_the_reward_reads_mood_and_can_be_gamed() -> None:
         / sum(r["mood"] == mood for r in rows)
         for mood in ("positive", "negative")
     }
-    assert mean["positive"] > mean["negative"] + 0.2
+    assert mean["positive"] > mean["negative"] + 0.1
     weights = json.loads((ASSETS / "reward" / "lexicon.json").read_text())
     top = max(weights, key=weights.get)
     best_human = max(reward(r["reference"]) for r in rows)

@@ -88,12 +88,12 @@ def test_fresh_removes_a_quickstart_and_nothing_else(
 
     def look(study: Any, **k: Any) -> None:
         seen.append(study.folder.exists())
-        raise KeyboardInterrupt
+        raise RuntimeError("stop here")
 
     monkeypatch.setattr(quickstart, "run_study", look)
     folder = tmp_path / "q"
     finished(folder)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(RuntimeError, match="stop here"):
         quickstart.main(seeds=1, fresh=True, folder=folder, console=console())
     assert seen == [False]
     mine = tmp_path / "mine"

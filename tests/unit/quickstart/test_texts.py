@@ -37,6 +37,8 @@ GOOD = "The old actor is superb in it. The music fits every scene and I laughed.
         ("the old actor is superb in it. The music fits every scene and I laughed.", False),
         ("The old actor is superb in it. The music fits every scene and I", False),
         ("The ship is so good to us. The ship is so good to us.", False),
+        ("He said it was so fun and she said it was so fun in the end.", False),
+        ("So good. The music fits every scene and I laughed. So good.", False),
         ("I like the film and you like the film and we like the film a lot.", False),
         ("The old old actor is superb. The music fits every scene and I laughed.", False),
     ],
@@ -83,10 +85,11 @@ def test_prompts_are_disjoint_and_whole(texts: ModuleType) -> None:
         for a in ("Our", "My") for b in ("old", "new", "tall") for c in ("red", "blue", "grey")
         for d in ("dog", "cat", "bird")
     ]  # fmt: skip
-    made = texts.prompts(rows, {"train": 8, "validation": 4, "test": 4})
-    assert [len(made[k]) for k in ("train", "validation", "test")] == [8, 4, 4]
+    rows += [{**r, "text": r["text"].replace("sea", "land")} for r in rows]  # the same prompts
+    made = texts.prompts(rows, {"train": 8, "validation": 4, "test": 42})
+    assert [len(made[k]) for k in ("train", "validation", "test")] == [8, 4, 42]
     every = [r["prompt"] for part in made.values() for r in part]
-    assert len(set(every)) == 16
+    assert len(set(every)) == 54
     originals = {r["text"] for r in rows}
     for part in made.values():
         for r in part:

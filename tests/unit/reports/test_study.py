@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.reports.folders import point, write_run
 from tether.config.errors import UserError
 from tether.records import DRIFT
 from tether.reports.methods import candidates, study
@@ -17,7 +18,6 @@ from tether.reports.points import as_csv, rows
 from tether.reports.runs import find_runs, read_run
 from tether.reports.tables import console, judges, resets, results
 from tether.reports.wording import conclusion
-from tests.unit.reports.folders import point, write_run
 
 VALIDATION = [
     point(0, 0.0, 0.50),
@@ -27,20 +27,20 @@ VALIDATION = [
 ]
 
 
-def tested(update: int, weights: str, reward: float, drift: float = 99.0):  # type: ignore[no-untyped-def]
+def on_test(update: int, weights: str, reward: float, drift: float = 99.0):  # type: ignore[no-untyped-def]
     """Test drift differs from validation drift: budgets must read the latter."""
     return point(update, drift, reward, split="test", weights=weights)
 
 
 TESTED = [
     *VALIDATION,
-    tested(2, "budget:1", 0.66),
-    tested(2, "budget:2", 0.66),
-    tested(4, "budget:4", 0.77),
-    tested(4, "budget:8", 0.77),
-    tested(6, "budget:16", 0.84),
-    tested(6, "final", 0.84),
-    tested(0, "initial", 0.52),
+    on_test(2, "budget:1", 0.66),
+    on_test(2, "budget:2", 0.66),
+    on_test(4, "budget:4", 0.77),
+    on_test(4, "budget:8", 0.77),
+    on_test(6, "budget:16", 0.84),
+    on_test(6, "final", 0.84),
+    on_test(0, "initial", 0.52),
 ]
 
 
@@ -72,7 +72,7 @@ def test_rewards_at_budgets_on_test(tmp_path: Path) -> None:
 def test_the_setting_is_chosen_on_validation_and_reported_on_test(tmp_path: Path) -> None:
     better_on_test = [replace(p, reward=p.reward - 0.05) for p in VALIDATION[1:]]
     other = [VALIDATION[0], *better_on_test]
-    other += [tested(4, "budget:4", 0.95), tested(6, "final", 0.96), tested(2, "budget:1", 0.94)]
+    other += [on_test(4, "budget:4", 0.95), on_test(6, "final", 0.96), on_test(2, "budget:1", 0.94)]
     write_run(tmp_path / "a", "PPO + KL", 0, TESTED)
     write_run(tmp_path / "b", "PPO + KL", 0, other)
     (seed,) = study(*find_runs([tmp_path])).methods[0].seeds
@@ -106,7 +106,7 @@ def test_only_common_exported_points_count(tmp_path: Path) -> None:
 
 
 def test_a_test_point_without_its_validation_point_is_an_error(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", "PPO", 0, [*VALIDATION, tested(5, "final", 0.9)])
+    write_run(tmp_path / "a", "PPO", 0, [*VALIDATION, on_test(5, "final", 0.9)])
     with pytest.raises(UserError, match="update 5"):
         candidates(read_run(tmp_path / "a"), "test")
 

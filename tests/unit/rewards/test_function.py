@@ -138,7 +138,9 @@ def test_numbers_of_every_kind(returned: Any) -> None:
 def test_token_rewards_are_inside_the_score() -> None:
     rewards = RewardSet(
         {
-            "tokens": FunctionReward(lambda prompts: [[1.0, 2.0], [0.0, 0.5, 1.0], [3.0]], weight=2.0),
+            "tokens": FunctionReward(
+                lambda prompts: [[1.0, 2.0], [0.0, 0.5, 1.0], [3.0]], weight=2.0
+            ),
             "flat": FunctionReward(lambda prompts: [10.0, None, 30.0], weight=0.1),
         }
     )
@@ -167,7 +169,9 @@ def test_log_extra_and_log_metric_reach_the_result_and_the_batch() -> None:
 def test_chunks_are_joined_in_order() -> None:
     part = RewardSet({"f": FunctionReward(lambda completions: [len(c) for c in completions])})
     none = RewardSet({"f": FunctionReward(lambda prompts: [None] * 3, missing="drop")})
-    tokens = RewardSet({"f": FunctionReward(lambda completion_ids: [[1.0] * len(x) for x in completion_ids])})
+    tokens = RewardSet(
+        {"f": FunctionReward(lambda completion_ids: [[1.0] * len(x) for x in completion_ids])}
+    )
     joined = tokens.score(batch()).concatenate(
         [tokens.score(batch()), none.score(batch()), part.score(batch())]
     )

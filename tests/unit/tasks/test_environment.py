@@ -28,9 +28,7 @@ class FakeEngine:
     def __init__(self, lengths: list[int], bits: bool = False) -> None:
         self.lengths, self.bits, self.calls = lengths, bits, []
 
-    def __call__(
-        self, contexts: list[list[int]], rows: list[int], turn: int, room: int
-    ) -> Rollout:
+    def __call__(self, contexts: list[list[int]], rows: list[int], turn: int, room: int) -> Rollout:
         self.calls.append((contexts, rows, turn, room))
         n, width = len(contexts), room
         ids = torch.zeros(n, width, dtype=torch.long)

@@ -211,5 +211,9 @@ def test_imdb_from_its_folder() -> None:
     tasks = load_task(
         settings, toy_tokenizer(), SamplingSettings(), max_positions=2048, caps={"test": 100}
     )
-    assert [len(t) + t.notes.get("dropped_short", 0) for t in tasks.values() if t] == [200, 200, 100]
+    assert [len(t) + t.notes.get("dropped_short", 0) for t in tasks.values() if t] == [
+        200,
+        200,
+        100,
+    ]
     assert all(len(p) == 64 for t in tasks.values() if t for p in t.prompts)

@@ -48,7 +48,7 @@ def test_more_prompts_than_rows_use_every_row_before_any_comes_again() -> None:
 
 
 def test_a_batch_that_does_not_divide_names_the_nearest_number() -> None:
-    with pytest.raises(UserError, match="batch.prompts 7 does not divide over 2 ranks; use 8"):
+    with pytest.raises(UserError, match=r"batch.prompts 7 does not divide over 2 ranks; use 8"):
         task().draw(0, 7, seed=0, world=2)
 
 
@@ -64,7 +64,7 @@ def test_batch_pads_on_the_given_side_and_keeps_the_mask() -> None:
 
 
 def test_references_that_are_not_there_and_empty_tasks_are_errors() -> None:
-    with pytest.raises(UserError, match="data.reference"):
+    with pytest.raises(UserError, match=r"data.reference"):
         Task([[1]]).batch([0], "left", 0, references=True)
     with pytest.raises(UserError, match="no rows left"):
         Task([], notes={"dropped_too_long": 3})

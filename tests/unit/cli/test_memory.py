@@ -1,0 +1,96 @@
+"""The memory plan by hand: 1,000 parameters, 10 of them a row of the head."""
+
+from dataclasses import replace
+
+import pytest
+
+from tether.cli.memory import Shape, plan, size
+from tether.config.compose import compose
+
+SHAPE = Shape(parameters=1000, linear=50, vocabulary=100, hidden=10, layers=2, kv_width=4)
+WORDS = [
+    "--batch.prompts",
+    "8",
+    "--batch.microbatch",
+    "4",
+    "--sampling.max_new_tokens",
+    "3",
+    "--data.prompt_tokens",
+    "5",
+    "--sampling.chunk",
+    "6",
+]
+
+
+def needs(recipe: str, *words: str, dtype: str = "float32") -> dict[str, int]:
+    return {
+        n.what: n.bytes for n in plan(compose(recipe, overrides=[*WORDS, *words]), SHAPE, dtype)
+    }
+
+
+def test_full_training_in_fp32() -> None:
+    assert needs("ppo") == {
+        "weights": 4000,
+        "gradients": 4000,
+        "Adam moments": 8000,
+        "critic": 16 * 1010,
+        "initial copy": 4000,
+        "initial, runnable": 4000,
+        "logits of a microbatch": 4 * 3 * 100 * 16,
+        "activations": 4 * 8 * 2 * 10 * 34 * 2,
+        "KV cache": 6 * 8 * 2 * 2 * 4 * 4,
+    }
+
+
+def test_bf16_adds_working_weights() -> None:
+    found = needs("ppo", dtype="bfloat16")
+    assert found["working weights"] == 2000 and found["masters"] == 4000
+    assert found["critic"] == 18 * 1010 and found["KV cache"] == 6 * 8 * 2 * 2 * 4 * 2
+
+
+def test_lora_trains_rank_times_linear() -> None:
+    found = needs("ppo", "--model.lora.rank", "2")
+    assert found["working weights"] == 4000 and found["masters"] == 400
+    assert found["Adam moments"] == 800 and found["initial copy"] == 400
+
+
+def test_tethers_say_what_they_keep() -> None:
+    assert needs("elastic-reset")["ema copy"] == 4000
+    assert "ema copy" not in needs("ppo-kl")
+
+
+@pytest.mark.parametrize(("kind", "critic"), [("shared", None), ("frozen", 4000)])
+def test_critics(kind: str, critic: int | None) -> None:
+    assert needs("ppo", "--critic.kind", kind).get("critic") == critic
+
+
+def test_supervised_has_no_critic() -> None:
+    assert "critic" not in needs("supervised")
+
+
+def test_checkpointing_keeps_no_activations() -> None:
+    assert "activations" not in needs("ppo", "--model.gradient_checkpointing")
+
+
+def test_shape_of_a_model(tmp_path) -> None:
+    from transformers import GPT2Config
+
+    from tether.cli.memory import shape_of
+
+    GPT2Config(vocab_size=20, n_positions=16, n_embd=8, n_layer=3, n_head=2).save_pretrained(
+        tmp_path
+    )
+    s = compose("ppo", overrides=["--model", str(tmp_path)])
+    shape = shape_of(s.model)
+    # embeddings 20*8 + 16*8; a layer 12*8*8 + 13*8; final norm 16
+    assert shape.parameters == 288 + 3 * (768 + 104) + 16
+    assert replace(shape, linear=0) == Shape(shape.parameters, 0, 20, 8, 3, 8)
+
+
+def test_sizes_for_people() -> None:
+    assert [size(n) for n in (999, 1000, 1_234_567, 2 * 10**9)] == [
+        "999 B",
+        "1.0 kB",
+        "1.2 MB",
+        "2.0 GB",
+    ]

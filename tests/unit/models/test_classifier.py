@@ -1,0 +1,154 @@
+"""The learned reward: any padding, any thread, full or adapter folders, ordinary models."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
+
+from tests.models_for_tests import PAD, VOCAB, byte_tokenizer, tiny_module
+from tether.config.errors import UserError
+from tether.config.run import LoraSettings, ModelSettings
+from tether.models.classifier import TextClassifier
+from tether.models.classifier_loading import build_classifier, load_classifier, save_classifier
+
+TEXTS = ["good", "", "a rather longer text that says more", "no"]
+
+
+def backbone(folder: Path, kind: str = "gpt2") -> str:
+    tiny_module(kind, sharp=3.0).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def built(folder: Path, kind: str = "gpt2", lora: LoraSettings | None = None) -> TextClassifier:
+    settings = ModelSettings(path=backbone(folder, kind), device="cpu", lora=lora)
+    return build_classifier(settings, ["neg", "pos"], seed=1)
+
+
+@pytest.mark.parametrize("kind", ("gpt2", "llama", "opt"))
+@pytest.mark.parametrize("lora", (None, LoraSettings(rank=2)))
+def test_a_new_classifier_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> None:  # type: ignore[no-untyped-def]
+    c = built(tmp_path / "lm", kind, lora)
+    trainable = {n: p for n, p in c.module.named_parameters() if p.requires_grad}
+    if lora:
+        assert all("lora" in n or n.endswith("score.weight") for n in trainable)
+    assert any(n.endswith("score.weight") for n in trainable)
+    optimizer = torch.optim.Adam(trainable.values(), lr=1e-2)
+    ids, mask = c.batch(c.encode(["good", "bad"]))
+    for _ in range(30):
+        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert c.probabilities(["good", "bad"]).argmax(1).tolist() == [1, 0]
+    save_classifier(c, tmp_path / "out")
+    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
+    assert again.labels == ["neg", "pos"]
+    size = sum(f.stat().st_size for f in (tmp_path / "out").glob("*.safetensors"))
+    assert (size < 40_000) == (lora is not None)
+    with pytest.raises(UserError, match="not empty"):
+        save_classifier(c, tmp_path / "out")
+
+
+def test_a_full_folder_is_an_ordinary_transformers_model(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm", "llama")
+    save_classifier(c, tmp_path / "out")
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    ids, mask = c.batch(c.encode(["good"]))
+    want = plain(input_ids=ids, attention_mask=mask.long()).logits
+    torch.testing.assert_close(c.forward(ids, mask), want)
+    assert plain.config.id2label == {0: "neg", 1: "pos"}
+
+
+def test_an_adapter_on_other_weights_is_refused(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm", lora=LoraSettings(rank=2))
+    save_classifier(c, tmp_path / "out")
+    tiny_module("gpt2", seed=9).save_pretrained(tmp_path / "other")
+    byte_tokenizer().save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="lacks the weights that it was trained on"):
+        load_classifier(str(tmp_path / "out"), backbone=str(tmp_path / "other"), device="cpu")
+    with pytest.raises(UserError, match=r"cannot load|there is no folder"):
+        load_classifier(str(tmp_path / "nowhere"))
+
+
+def ordinary(kind: str) -> tuple[torch.nn.Module, torch.nn.Module]:
+    torch.manual_seed(0)
+    common = {"vocab_size": VOCAB, "num_labels": 3, "pad_token_id": PAD}
+    if kind == "bert":
+        size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        config = BertConfig(**common, **size, intermediate_size=64, max_position_embeddings=64)
+        return BertForSequenceClassification(config)
+    config = GPT2Config(**common, n_positions=64, n_embd=32, n_layer=2, n_head=2)
+    return GPT2ForSequenceClassification(config)
+
+
+@pytest.mark.parametrize("kind", ("gpt2", "bert"))
+def test_ordinary_models_load_and_say_what_transformers_says(tmp_path: Path, kind: str) -> None:
+    model = ordinary(kind).eval()
+    model.save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    c = load_classifier(str(tmp_path), device="cpu")
+    got = c.probabilities(TEXTS, batch_size=3)
+    for i, text in enumerate(TEXTS):
+        ids = torch.tensor(c.encode([text]))
+        want = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.softmax(-1)[0]
+        torch.testing.assert_close(got[i], want.detach(), atol=1e-6, rtol=1e-4)
+
+
+def test_long_texts_keep_their_end(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm")
+    assert c.max_tokens == 64  # the backbone's positions
+    text = "x" * 100 + "the end"
+    assert torch.equal(c.logits([text]), c.logits([text[-64:]]))
+    assert c.encode([text], max_tokens=7) == c.encode(["the end"])
+
+
+def test_batches_do_not_matter(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm")
+    one, all_ = c.logits(TEXTS, batch_size=1), c.logits(TEXTS, batch_size=4)
+    torch.testing.assert_close(one, all_, atol=1e-5, rtol=0)
+
+
+def test_threads_build_no_graph_and_do_not_collide(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm")
+    want = c.logits(TEXTS)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: c.logits(TEXTS), range(12)):
+            assert torch.equal(got, want) and not got.requires_grad
+
+
+def test_a_tokenizer_is_entered_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm")
+    inner, inside = c.tokenizer, []
+
+    class Watched:
+        eos_token_id = pad_token_id = 0
+
+        def __call__(self, texts: list[str], **options: object) -> object:
+            inside.append(1)
+            assert len(inside) == 1, "two threads inside one tokenizer"
+            time.sleep(0.01)
+            inside.pop()
+            return inner(texts, **options)
+
+    c.tokenizer = Watched()
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(lambda _: c.encode(["a"]), range(8)))) == 8
+
+
+def test_one_label_is_a_sigmoid(tmp_path: Path) -> None:
+    settings = ModelSettings(path=backbone(tmp_path / "lm"), device="cpu")
+    c = build_classifier(settings, ["reward"])
+    torch.testing.assert_close(c.probabilities(TEXTS), c.logits(TEXTS).sigmoid())

@@ -1,0 +1,140 @@
+"""Adapters are weight sets; exports load without us."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from tests.models_for_tests import byte_tokenizer, some_sequences, tiny_module
+from tether.config.errors import UserError
+from tether.config.run import LoraSettings, ModelSettings
+from tether.models.critic import Critic
+from tether.models.export import export
+from tether.models.language_model import LanguageModel
+from tether.models.loading import load_language_model
+from tether.models.scoring import score_all
+from tether.models.weight_sets import WeightSets
+from tether.types import Move
+
+
+def adapted(folder: Path, kind: str = "gpt2", **options) -> LanguageModel:  # type: ignore[no-untyped-def]
+    if not folder.exists():
+        tiny_module(kind, sharp=1.0 if kind == "t5" else 3.0).save_pretrained(folder)
+        byte_tokenizer().save_pretrained(folder)
+    options = {"lora": LoraSettings(rank=4)} | options
+    return load_language_model(ModelSettings(path=str(folder), device="cpu", **options), seed=1)
+
+
+def train(lm: LanguageModel, sets: WeightSets, steps: int = 3) -> None:
+    optimizer = torch.optim.Adam(sets.sets["policy"].values(), lr=1e-2)
+    for _ in range(steps):
+        lm.forward(some_sequences(lm))[0].float().square().mean().backward()
+        sets.take_gradients()
+        optimizer.step()
+        optimizer.zero_grad()
+        sets.publish("policy")
+
+
+@pytest.mark.parametrize("kind", ("gpt2", "llama", "t5", "bart"))
+def test_the_policy_set_is_a_and_b_alone(tmp_path: Path, kind: str) -> None:
+    lm = adapted(tmp_path / "m", kind)
+    sets = WeightSets(lm)
+    names = list(sets.sets["policy"])
+    assert names and all("lora_A" in n or "lora_B" in n for n in names)
+    assert set(sets.sets["initial"]) == set(names)
+    assert all((t == 0).all() == ("lora_B" in n) for n, t in sets.sets["policy"].items())
+    assert not any("lm_head" in n for n in names)
+    plain = load_language_model(ModelSettings(path=str(tmp_path / "m"), device="cpu"))
+    s = some_sequences(lm)
+    assert torch.equal(score_all(lm, s).logprobs, score_all(plain, s).logprobs)
+
+
+def test_the_base_stays_and_is_watched(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m")
+    sets = WeightSets(lm, Critic(lm))
+    sets.check_base()
+    train(lm, sets)
+    sets.apply([Move("policy", "initial", 0.5)])
+    sets.check_base()
+    with torch.no_grad():
+        lm.core.get_input_embeddings().weight.add_(1e-3)
+    with pytest.raises(RuntimeError, match="frozen base of the adapter has changed"):
+        sets.check_base()
+
+
+def test_a_checkpoint_of_another_base_is_refused(tmp_path: Path) -> None:
+    sets = WeightSets(adapted(tmp_path / "m"))
+    lm = adapted(tmp_path / "m")
+    with torch.no_grad():
+        lm.core.get_input_embeddings().weight.add_(1e-3)
+    with pytest.raises(UserError, match="adapter on another base"):
+        WeightSets(lm).load_state_dict(sets.state_dict())
+
+
+def test_adapter_copies_share_the_base(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m")
+    sets = WeightSets(lm, Critic(lm))
+    sets.declare("ema", resident=True)
+    base = lm.core.get_input_embeddings().weight
+    assert sets.residents["ema"].core.get_input_embeddings().weight is base
+    assert all("lora" in n or "head" in n for n in sets.sets["critic"])
+
+
+def test_a_bf16_base_trains_fp32_adapters(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m", dtype="bfloat16")
+    sets = WeightSets(lm)
+    assert lm.dtype == torch.bfloat16
+    assert all(t.dtype == torch.float32 for t in sets.sets["policy"].values())
+    before = {n: t.detach().clone() for n, t in sets.sets["policy"].items()}
+    train(lm, sets)
+    assert all(not torch.equal(t, before[n]) for n, t in sets.sets["policy"].items())
+    with sets.swapped_in("initial"):
+        assert all(torch.equal(t, before[n]) for n, t in sets.sets["policy"].items())
+
+
+@pytest.mark.parametrize("kind", ("gpt2", "llama", "t5", "bart"))
+@pytest.mark.parametrize("lora", (None, LoraSettings(rank=4)))
+def test_an_export_loads_in_transformers(tmp_path: Path, kind: str, lora: LoraSettings) -> None:
+    lm = adapted(tmp_path / "m", kind, lora=lora)
+    sets, s = WeightSets(lm), some_sequences(lm)
+    train(lm, sets)
+    live = score_all(lm, s).logprobs
+    export(lm, sets, tmp_path / "out")
+    assert torch.equal(score_all(lm, s).logprobs, live)  # the live model is as before
+    auto = AutoModelForSeq2SeqLM if lm.seq2seq else AutoModelForCausalLM
+    plain = auto.from_pretrained(tmp_path / "out")
+    assert type(plain) is type(tiny_module(kind))
+    got = score_all(LanguageModel(plain, None, lm.stops, lm.pad), s).logprobs
+    torch.testing.assert_close(got, live, atol=1e-5, rtol=0)
+    assert plain.generation_config.eos_token_id == lm.stops[0]
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+    assert not (tmp_path / "out" / "adapter_config.json").exists()
+
+
+def test_an_adapter_goes_out_small_and_merges_back(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m")
+    sets, s = WeightSets(lm), some_sequences(lm)
+    train(lm, sets)
+    export(lm, sets, tmp_path / "adapter", merged=False)
+    base = json.loads((tmp_path / "adapter" / "base.json").read_text())
+    assert base["path"] == str(tmp_path / "m") and base["fingerprint"] == sets.base_fingerprint()
+    again = adapted(tmp_path / "m", lora=None, adapter=str(tmp_path / "adapter"))
+    torch.testing.assert_close(
+        score_all(again, s).logprobs, score_all(lm, s).logprobs, atol=1e-5, rtol=0
+    )
+    assert again.facts["trainable"] == again.facts["parameters"]
+
+
+def test_exports_never_overwrite_silently(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+    with pytest.raises(UserError, match="exists and is not empty"):
+        export(lm, None, tmp_path / "out")
+    assert (tmp_path / "out" / "mine.txt").exists()
+    export(lm, None, tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "mine.txt").exists()
