@@ -25,8 +25,8 @@ from tether.records import read_points
 from tether.studies.compare import Study, run_study
 
 LEARNING_RATES = (1e-5, 2e-5, 4e-5)
-PILOT_RISE, PILOT_UPDATES, PILOT_SEED = 0.15, 2, 1000
-KL_COEFS = (0.003, 0.1)
+PILOT_RISE, PILOT_UPDATES, PILOT_SEED = 0.15, 12, 1000
+KL_COEFS = (0.003, 0.01, 0.03, 0.1)
 SEEDS = (0, 1, 2)
 LORA = ["--model.lora.rank", "8", "--model.lora.alpha", "16"]
 
@@ -46,7 +46,9 @@ def tether(command: list[str], log: Path, gpu: str) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     env = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
     with open(log, "ab") as f:
-        return subprocess.Popen([sys.executable, "-m", "tether", *command], stdout=f, stderr=f, env=env)
+        return subprocess.Popen(
+            [sys.executable, "-m", "tether", *command], stdout=f, stderr=f, env=env
+        )
 
 
 def base(args: argparse.Namespace, root: Path, out: Path) -> None:
@@ -63,7 +65,9 @@ def base(args: argparse.Namespace, root: Path, out: Path) -> None:
     for gpu, (target, command) in enumerate(wanted.items()):
         if not (root / target).exists():
             log = out / f"{target.split('/')[0]}.log"
-            running.append((target, tether([*command, "--root", str(root)], log, str(gpu % args.gpus))))
+            running.append(
+                (target, tether([*command, "--root", str(root)], log, str(gpu % args.gpus)))
+            )
     for target, process in running:
         if process.wait():
             raise SystemExit(f"{target} failed: see its log in {out}")
@@ -112,9 +116,7 @@ def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
     shared = [*common(args, root), "--algorithm.lr", f"{lr:g}"]
     arms = {
         "PPO": [("imdb-ppo", shared)],
-        "PPO + KL": [
-            ("imdb-ppo-kl", [*shared, "--tethers.kl.coef", f"{c:g}"]) for c in KL_COEFS
-        ],
+        "PPO + KL": [("imdb-ppo-kl", [*shared, "--tethers.kl.coef", f"{c:g}"]) for c in args.coefs],
         "PPO + Elastic Reset": [("imdb-elastic-reset", shared)],
     }
     seeds = [s for s in SEEDS if s < args.seeds]
@@ -130,14 +132,19 @@ def pack(root: Path, out: Path) -> None:
                         "*/adapter/*.json", "*/classifier/classifier.json"):  # fmt: skip
             for file in root.glob(pattern):
                 tar.add(file, file.relative_to(root))
-    for source, name in (("imdb-supervised/adapter", "supervised"), ("imdb-classifier/classifier", "classifier")):
+    for source, name in (
+        ("imdb-supervised/adapter", "supervised"),
+        ("imdb-classifier/classifier", "classifier"),
+    ):
         file = root / source / "adapter_model.safetensors"
         if file.exists():
             shutil.copy(file, out / f"{name}.safetensors")
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--model", required=True, help="folder or hub id of SmolLM2-135M-Instruct")
     p.add_argument("--gguf", help="GGUF file in that folder")
     p.add_argument("--tokenizer", help="folder of its tokenizer, with --gguf")
@@ -149,6 +156,7 @@ def main() -> None:
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--gpus", type=int, default=1)
     p.add_argument("--per-device", type=int, default=3)
+    p.add_argument("--coefs", type=float, nargs="*", default=list(KL_COEFS))
     p.add_argument("--extra", default="", help="more overrides for every policy run (a rehearsal)")
     p.add_argument("--seeds", type=int, default=len(SEEDS))
     args = p.parse_args()

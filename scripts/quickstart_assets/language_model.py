@@ -101,6 +101,7 @@ def train(
     epochs: float,
     tokens: int = 2048,
     lr: float = 4e-3,
+    dropout: float = 0.1,
     seed: int = 0,
     device: str = "cpu",
 ) -> tuple[LlamaForCausalLM, dict[str, Any]]:
@@ -108,6 +109,7 @@ def train(
     torch.manual_seed(seed)
     draw = random.Random(seed)
     model = LlamaForCausalLM(configuration(vocabulary)).to(device).train()
+    hooks = with_dropout(model, dropout)
     decayed = [p for p in model.parameters() if p.ndim > 1]
     plain = [p for p in model.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
@@ -143,12 +145,26 @@ def train(
                     f"{done / spent:.0f} tokens/s",
                     flush=True,
                 )
+    for hook in hooks:
+        hook.remove()
     facts = {
         "epochs": epochs,
         "steps": step,
         "validation_nats_per_token": round(validation_loss(model, held_out, device), 4),
     }
     return model.eval(), facts
+
+
+def with_dropout(model: LlamaForCausalLM, share: float) -> list[Any]:
+    """Dropout on the embeddings and on what each attention and MLP adds; handles that remove it."""
+
+    def drop(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(output, share, training=model.training)
+
+    places = [model.model.embed_tokens]
+    for layer in model.model.layers:
+        places += [layer.self_attn.o_proj, layer.mlp.down_proj]
+    return [place.register_forward_hook(drop) for place in places]
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]]:

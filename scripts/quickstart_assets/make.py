@@ -63,7 +63,7 @@ def make_model(
     unseen = language_model.encode(tokenizer, [r["text"] for r in held_out])
     print(f"{sum(map(len, encoded))} tokens, longest {max(map(len, encoded))}")
     model, facts = language_model.train(
-        encoded, unseen, len(tokenizer), epochs=args.epochs, seed=args.seed
+        encoded, unseen, len(tokenizer), epochs=args.epochs, dropout=args.dropout, seed=args.seed
     )
     facts["parameters"] = sum(p.numel() for p in model.parameters())
     facts["training_texts"] = len(train)
@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=float, default=12.0, help="of training the model")
+    parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
         "--keep-model", action="store_true", help="keep the model in --out, make the rest again"

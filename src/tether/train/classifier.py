@@ -29,11 +29,15 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
     """Writes config.yaml, results.json and `classifier/` (or judge.json) into `folder`."""
     column, label = settings.data.text, settings.data.label
     if column is None or label is None:
-        raise UserError("a classifier needs data.text and data.label: the columns of text and class")
+        raise UserError(
+            "a classifier needs data.text and data.label: the columns of text and class"
+        )
     found = splits(settings.data)
     train, _ = found["train"]
     texts, classes = halves(train[column], train[label], settings.half)
-    tests = {k: (t[column], [str(x) for x in t[label]]) for k, (t, _) in found.items() if k != "train"}
+    tests = {
+        k: (t[column], [str(x) for x in t[label]]) for k, (t, _) in found.items() if k != "train"
+    }
     labels = sorted(set(classes))
     if len(labels) < 2:
         raise UserError(f"data.label {label!r} has only the value {labels}; a classifier needs two")

@@ -313,7 +313,9 @@ def _measure(agent: Agent, e: Experience, has: Tensor) -> None:
         )
     if _unconstrained(agent):
         # Along the policy's own unconstrained samples only: else it is another quantity.
-        put("drift/kl_initial.k1_nats_per_seq", (agent.measured["kl/initial.k1_nats_per_seq"][0], v))
+        put(
+            "drift/kl_initial.k1_nats_per_seq", (agent.measured["kl/initial.k1_nats_per_seq"][0], v)
+        )
         if "initial" in e.old.exact_kl:
             kl = torch.where(mask, e.old.exact_kl["initial"], 0.0).sum(1)
             put("drift/kl_initial.exact_nats_per_seq", (_mean(kl, has), v))

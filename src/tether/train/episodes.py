@@ -88,6 +88,4 @@ def play(
 
 
 def _limited(sampling: SamplingSettings, room: int) -> SamplingSettings:
-    return replace(
-        sampling, max_new_tokens=room, min_new_tokens=min(sampling.min_new_tokens, room)
-    )
+    return replace(sampling, max_new_tokens=room, min_new_tokens=min(sampling.min_new_tokens, room))

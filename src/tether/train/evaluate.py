@@ -243,4 +243,3 @@ def _mean_se(scores: list[float | None]) -> tuple[float, float, int]:
 
 def _means(per_function: dict[str, list[float | None]]) -> dict[str, float]:
     return {k: _mean_se(v)[0] for k, v in per_function.items()}
-

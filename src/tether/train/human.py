@@ -33,9 +33,7 @@ def load_human(
     start = getattr(lm.tokenizer, "bos_token_id", None)
     domain, labels = None, None
     if n and task is not None and task.references is not None:
-        rows = [
-            p + r for p, r in zip(task.prompts[:n], task.references[:n], strict=True)
-        ]
+        rows = [p + r for p, r in zip(task.prompts[:n], task.references[:n], strict=True)]
         domain, kept = whole_texts(rows, start, lm.pad, limit)
         if data.label is not None:
             labels = [task.columns[data.label][i] for i in kept]
@@ -56,8 +54,6 @@ def _texts(path: Path, name: str) -> list[str]:
         with opener(path, "rt", encoding="utf-8") as f:
             texts = [t.strip() for t in f.read().split("\n") if len(t.split()) >= 8]
     else:
-
-
         table = read(DataSettings(path=str(path)), "train")
         if "text" not in table:
             raise UserError(f"{where}: {path} has no column 'text' but {sorted(table)}")

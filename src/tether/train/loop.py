@@ -14,7 +14,7 @@ import torch
 from tether.config.run import RunSettings
 from tether.distributed.total import main_process, total
 from tether.records import EvalPoint
-from tether.train import checkpoint, self_checks
+from tether.train import persist, self_checks
 from tether.train.agent import Agent
 from tether.train.best import BestUnderBudget
 from tether.train.collect import collect
@@ -51,53 +51,17 @@ class Run:
         self.clocks = {a.name: Clock() for a in agents}
         self.files = RunFiles(folder, main_process())
         self.trackers = Trackers(settings, folder) if main_process() else None
-        self.best = {
-            a.name: BestUnderBudget(
-                folder / "best" / a.name, a.evaluation.budgets, main_process() and bool(a.tasks.get("test"))
-            )
-            for a in agents
-        }
-        self.skipped = self._restore()
+        self.best = {a.name: self._candidates(a) for a in agents}
+        self.skipped = persist.restore(self)
 
     @property
     def update(self) -> int:
         return self.clocks[self.agents[0].name].update
 
-    # ---- state
-    def _restore(self) -> list[str]:
-        path, skipped = checkpoint.newest(self.folder / "checkpoints")
-        if path is None:
-            self.files.cut({})  # killed before the first checkpoint: begin again
-            return skipped
-        state = checkpoint.load(path)
-        if state["config"] != self.config:
-            raise ValueError(
-                f"{path}: written with another configuration ({state['config']}, now"
-                f" {self.config}); resume with the run's own config.yaml"
-            )
-        for a in self.agents:
-            a.load_state_dict(state["agents"][a.name])
-            self.clocks[a.name] = Clock(**state["clocks"][a.name])
-            self.best[a.name].load_state_dict(state["best"][a.name])
-        self.files.cut(state["lengths"])
-        return skipped
+    def _candidates(self, agent: Agent) -> BestUnderBudget:
+        keeps = main_process() and "test" in agent.tasks
+        return BestUnderBudget(self.folder / "best" / agent.name, agent.evaluation.budgets, keeps)
 
-    def save(self) -> None:
-        if main_process():
-            folder = self.folder / "checkpoints"
-            state = {
-                "config": self.config,
-                "agents": {a.name: a.state_dict() for a in self.agents},
-                "clocks": {k: asdict(c) for k, c in self.clocks.items()},
-                "best": {k: b.state_dict() for k, b in self.best.items()},
-                "lengths": self.files.lengths(),
-            }
-            checkpoint.save(folder, self.update, state)
-            list(checkpoint.prune(folder, self.settings.checkpoint.keep))
-            for name, b in self.best.items():
-                b.forget_others(checkpoint.best_updates(folder, name))
-
-    # ---- pieces
     def _tick(self, agent: Agent, unit: Unit) -> list[WeightEvent]:
         self.clocks[agent.name] = clock = self.clocks[agent.name].tick(unit)
         return tick(agent, unit, clock)
@@ -155,7 +119,8 @@ class Run:
         return learners
 
     def _due(self) -> bool:
-        return self.update % self.settings.evaluation.every == 0 or self.update == self.settings.updates
+        s = self.settings
+        return self.update % s.evaluation.every == 0 or self.update == s.updates
 
     def _after_update(self) -> None:
         events = [(a, e) for a in self.agents for e in self._tick(a, "update")]  # 11
@@ -180,7 +145,8 @@ class Run:
 
     def _stopped(self) -> int:
         """The signal's exit code on every rank, or 0."""
-        return int(total(torch.tensor(self.stop.code or 0)).clamp(max=255)) if total else 0
+        codes = total(torch.tensor([self.stop.code == 130, self.stop.code == 143]).long())
+        return 143 if codes[1] else 130 if codes[0] else 0
 
     def run(self) -> Path:
         updates, every = self.settings.updates, self.settings.checkpoint.every
@@ -199,7 +165,7 @@ class Run:
                 self.stop.seconds_left = time.perf_counter() - started
                 code = self._stopped()
                 if code or self.update == updates or (every and self.update % every == 0):  # 13
-                    self.save()
+                    persist.save(self)
                 if code:
                     raise Interrupted(code, self.folder)
                 if self.progress:

@@ -115,9 +115,7 @@ class MasterOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """Moments by group and position; hyper-parameters come from the settings."""
         return {
-            name: {
-                i: dict(self.adam.state[p]) for i, p in enumerate(ps) if self.adam.state.get(p)
-            }
+            name: {i: dict(self.adam.state[p]) for i, p in enumerate(ps) if self.adam.state.get(p)}
             for name, ps in self.groups.items()
         }
 

@@ -14,14 +14,14 @@ from tether.types import Clock, Experience, Remembers
 
 def tolerance(agent: Agent) -> float:
     """Largest difference of two log-probs of one token that is rounding: 1e-4 in fp32; a bf16
-    forward with another batch shape or a cache moves a token's log-prob by up to some tenths."""
+    forward with a cache or another batch shape moves a rare token's by much more; the mean tells."""
     dtype = next(agent.lm.module.parameters()).dtype
-    return 1e-4 if dtype == torch.float32 else 1.0
+    return 1e-4 if dtype == torch.float32 else 5.0
 
 
 def mean_tolerance(agent: Agent) -> float:
     dtype = next(agent.lm.module.parameters()).dtype
-    return 1e-5 if dtype == torch.float32 else 0.03
+    return 1e-5 if dtype == torch.float32 else 0.05
 
 
 def engine_agrees(agent: Agent, e: Experience) -> None:
@@ -54,7 +54,8 @@ def starts_at_home(agent: Agent, e: Experience) -> None:
         return
     mask = e.rollout.sequences.completion_mask
     worst = float(torch.where(mask, (e.old.free_logprobs - home.free_logprobs).abs(), 0.0).max())
-    if worst > 0.0:
+    # The same kernels on the same numbers: exact on a CPU; a GPU may sum in another order.
+    if worst > (0.0 if mask.device.type == "cpu" else mean_tolerance(agent)):
         raise RuntimeError(
             f"KL to the initial model is not 0 before the first update (a token differs by"
             f" {worst:.3g} nats): the initial weights are not what the policy starts from"

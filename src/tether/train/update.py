@@ -90,7 +90,8 @@ class PolicyLearner:
                 sums[k] = sums[k] + v if k in sums else v
 
         holders = list(agent.tethers.values()) if tethers else []
-        with agent.lm.updating(), nullcontext() if gradient else torch.no_grad():
+        critic = nullcontext() if agent.critic is None else agent.critic.updating()
+        with agent.lm.updating(), critic, nullcontext() if gradient else torch.no_grad():
             for index in torch.arange(len(minibatch.weights)).split(agent.microbatch):
                 micro = minibatch.rows(index)
                 fresh = self._fresh(micro, exact=tethers)
@@ -119,9 +120,7 @@ class PolicyLearner:
             against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
         )
 
-    def _own_text(
-        self, tether: Tether, text: Sequences, add: Callable[[LossOutput], None]
-    ) -> None:
+    def _own_text(self, tether: Tether, text: Sequences, add: Callable[[LossOutput], None]) -> None:
         weights = token_weights(text.completion_mask, "tokens", total)
         for index in torch.arange(len(weights)).split(self.agent.microbatch):
             rows = text.rows(index)
@@ -211,4 +210,3 @@ def _sum(outs: list[LossOutput]) -> LossOutput:
     for o in outs[1:]:
         loss = loss + o.loss
     return LossOutput(loss, {k: v for o in outs for k, v in o.metrics.items()})
-

@@ -85,7 +85,8 @@ def test_prompts_are_disjoint_and_whole(texts: ModuleType) -> None:
         for a in ("Our", "My") for b in ("old", "new", "tall") for c in ("red", "blue", "grey")
         for d in ("dog", "cat", "bird")
     ]  # fmt: skip
-    rows += [{**r, "text": r["text"].replace("sea", "land")} for r in rows]  # the same prompts
+    other_end = [{**r, "text": r["text"].replace("sea", "land")} for r in rows]
+    rows = [r for pair in zip(rows, other_end, strict=True) for r in pair]
     made = texts.prompts(rows, {"train": 8, "validation": 4, "test": 42})
     assert [len(made[k]) for k in ("train", "validation", "test")] == [8, 4, 42]
     every = [r["prompt"] for part in made.values() for r in part]
