@@ -1,7 +1,7 @@
 """Make the bundled material of `tether quickstart` from sampled texts.
 
     python make.py --texts reviews.jsonl.gz --out ../../src/tether/studies/quickstart_assets \
-        --epochs 12
+        --epochs 8
 
 Steps: clean the texts, split them, train the tokenizer and the language model, fit the lexicon,
 write prompts, texts of two other kinds, notice and manifest (size and SHA-256 of each file).
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--epochs", type=float, default=12.0, help="of training the model")
+    parser.add_argument("--epochs", type=float, default=8.0, help="of training the model")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(

@@ -52,6 +52,8 @@ class Agent:
     human: Any = None
     """Fixed human texts of the drift gauges (`evaluate.HumanText`)."""
     version: int = 0
+    not_taken: int = 0
+    """Optimizer steps that early stops left out, since the start of the run."""
     measured: Measured = field(default_factory=Measured)
 
     def __post_init__(self) -> None:
@@ -72,6 +74,7 @@ class Agent:
             "algorithm": self.algorithm.state_dict(),
             "tethers": {k: t.state_dict() for k, t in self.tethers.items()},
             "version": self.version,
+            "not_taken": self.not_taken,
             "measured": {k: list(v) for k, v in self.measured.items()},
         }
 
@@ -87,7 +90,7 @@ class Agent:
         self.algorithm.load_state_dict(state["algorithm"])
         for k, t in self.tethers.items():
             t.load_state_dict(state["tethers"][k])
-        self.version = state["version"]
+        self.version, self.not_taken = state["version"], state["not_taken"]
         self.measured = Measured({k: (v[0], v[1]) for k, v in state["measured"].items()})
 
 

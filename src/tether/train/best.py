@@ -33,7 +33,8 @@ class BestUnderBudget:
                 self.best[key] = (point.update, point.reward)
                 leads = True
         if leads and point.update > 0 and self.writes:
-            save_tensors(self.path(point.update), {n: host(t) for n, t in policy.items()})
+            copies = {n: host(t) for n, t in policy.items()}
+            save_tensors(self.path(point.update), copies, self.folder.parent.parent)
 
     def path(self, update: int) -> Path:
         return self.folder / f"update_{update:06d}.safetensors"

@@ -91,12 +91,14 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         )
     if wanted and test is None:
         raise UserError(
-            f"evaluation.test_prompts is {wanted} but there is no test split; name data.test or hold"
-            " out data.test_rows"
+            f"evaluation.test_prompts is {wanted} but there is no test split; name data.test or"
+            " hold out data.test_rows"
         )
-    if settings.batch.prompts % world_size():
+    n, world = settings.batch.prompts, world_size()
+    if n % world:
         raise UserError(
-            f"batch.prompts {settings.batch.prompts} does not divide over {world_size()} processes"
+            f"batch.prompts {n} does not divide over {world} processes; use"
+            f" {max(1, n // world) * world}"
         )
     for rewards in (parts.rewards, parts.judges):
         if rewards is not None:

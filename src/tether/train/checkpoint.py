@@ -1,13 +1,12 @@
 """Checkpoints: atomic, without pickle, found newest complete first, pruned afterwards (B25, B26).
 
-A checkpoint is a folder `update_000040` with `tensors.safetensors`, `state.json` and, written last, a
-`COMPLETE` marker that holds the size and SHA-256 of both. It is written under another name in
+A checkpoint is a folder `update_000040` with `tensors.safetensors`, `state.json` and, written last,
+a `COMPLETE` marker that holds the size and SHA-256 of both. It is written under another name in
 the same folder and renamed, so a kill or a full disk never damages the one before.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tether.config.errors import UserError
+from tether.train.disk import guarded
 
 FORMAT = 1
 _TENSOR, _TUPLE, _INTKEYS = "__tensor__", "__tuple__", "__intkeys__"
@@ -78,7 +78,7 @@ def _flush(path: Path) -> None:
 
 
 def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """safetensors refuses tensors that share memory; within a state such sharing carries nothing."""
+    """safetensors refuses tensors that share memory; within a state sharing carries nothing."""
     seen: set[int] = set()
     out = {}
     for name, t in tensors.items():
@@ -88,30 +88,17 @@ def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def save_tensors(path: Path, tensors: dict[str, Tensor], run: Path) -> None:
     """One safetensors file, atomically. Raises UserError when the disk is full."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        save_file(_unshared(tensors), part)
-        _flush(part)
-        os.replace(part, path)
-    except OSError as e:
-        part.unlink(missing_ok=True)
-        raise _disk_error(e, path) from e
-
-
-def _disk_error(e: OSError, path: Path) -> Exception:
-    if e.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(
-            f"disk full while saving {path.name} in {path.parent}; everything saved before it is"
-            f" intact: free some space, then `tether resume {_run_folder(path)}`"
-        )
-    return e
-
-
-def _run_folder(path: Path) -> Path:
-    return path.parent.parent
+    with guarded(path.name, run):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(_unshared(tensors), part)
+            _flush(part)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def name_of(update: int) -> str:
@@ -124,35 +111,40 @@ def save(folder: Path, update: int, state: dict[str, Any]) -> Path:
     if final.exists() and problem(final) is None:
         return final
     part = folder / f".{final.name}.{os.getpid()}.part"
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        tensors: dict[str, Tensor] = {}
-        packed = _pack(state, "", tensors)
-        save_file(_unshared(tensors), part / "tensors.safetensors")
-        (part / "state.json").write_text(
-            json.dumps({"format": FORMAT, "update": update, "state": packed}), encoding="utf-8"
-        )
-        marker = {}
-        for file in ("tensors.safetensors", "state.json"):
-            _flush(part / file)
-            marker[file] = {"bytes": (part / file).stat().st_size, "sha256": _digest(part / file)}
-        (part / "COMPLETE").write_text(json.dumps(marker), encoding="utf-8")
-        _flush(part / "COMPLETE")
-        if final.exists():
-            shutil.rmtree(final)
+    with guarded(f"checkpoint {final.name}", folder.parent):
         try:
-            os.rename(part, final)
-        except OSError:
-            # Another process saved the same update first; two complete ones are equal.
-            if problem(final) is not None:
-                raise
+            _write(part, update, state)
+            if final.exists() and problem(final) is not None:
+                shutil.rmtree(final, ignore_errors=True)
+            try:
+                os.rename(part, final)
+            except OSError:
+                # Another process saved the same update first; two complete ones are equal.
+                if problem(final) is not None:
+                    raise
+            _flush(folder)
+        finally:
             shutil.rmtree(part, ignore_errors=True)
-        _flush(folder)
-    except OSError as e:
-        shutil.rmtree(part, ignore_errors=True)
-        raise _disk_error(e, final) from e
     return final
+
+
+def _write(part: Path, update: int, state: dict[str, Any]) -> None:
+    """Both files, then the marker; each is on the disk before the next step."""
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    tensors: dict[str, Tensor] = {}
+    packed = _pack(state, "", tensors)
+    save_file(_unshared(tensors), part / "tensors.safetensors")
+    (part / "state.json").write_text(
+        json.dumps({"format": FORMAT, "update": update, "state": packed}), encoding="utf-8"
+    )
+    marker = {}
+    for file in ("tensors.safetensors", "state.json"):
+        _flush(part / file)
+        marker[file] = {"bytes": (part / file).stat().st_size, "sha256": _digest(part / file)}
+    (part / "COMPLETE").write_text(json.dumps(marker), encoding="utf-8")
+    _flush(part / "COMPLETE")
+    _flush(part)
 
 
 def problem(path: Path) -> str | None:
@@ -201,10 +193,13 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
     return state
 
 
-def prune(folder: Path, keep: int) -> Iterator[Path]:
-    """Remove all but the newest `keep` complete checkpoints and what a kill left half-written."""
-    complete = [p for p in found(folder) if (p / "COMPLETE").exists()]
-    for path in complete[max(keep, 1) :]:
+def prune(folder: Path, keep: int, update: int) -> Iterator[Path]:
+    """Remove all but the newest `keep` complete checkpoints up to `update`, the one just saved,
+    what a kill left half-written, and anything newer: resume has skipped it as damaged."""
+    name = name_of(update)
+    damaged = [p for p in found(folder) if p.name > name or not (p / "COMPLETE").exists()]
+    complete = [p for p in found(folder) if p not in damaged]
+    for path in (*damaged, *complete[max(keep, 1) :]):
         shutil.rmtree(path, ignore_errors=True)
         yield path
     for part in folder.glob(".*.part"):
@@ -216,7 +211,9 @@ def best_updates(folder: Path, agent: str) -> set[int]:
     """Updates whose best copies the checkpoints on disk name (`BestUnderBudget`)."""
     out: set[int] = set()
     for path in found(folder):
-        if (path / "COMPLETE").exists():
+        try:
             body = json.loads((path / "state.json").read_text(encoding="utf-8"))
             out |= {int(v[0]) for v in body["state"]["best"][agent].values()}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # damaged: nothing will be resumed from it
     return out

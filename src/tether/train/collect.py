@@ -151,15 +151,14 @@ class Scoring:
             for r, futures in zip(rewards, self._futures, strict=True):
                 futures.append(pool.submit(r.score, batch))
         self.rollout = join(parts, agent.lm.pad)
+        self._multi_turn = agent.environment is not None
 
     def result(self, number: int = 0) -> RewardResult:
         """Waits; an exception in the thread is raised here, with its sample."""
         out = RewardResult.concatenate([f.result() for f in self._futures[number]])
-        if number == 0 and any(p is not None for p in self.paid):
-            score = [
-                s if p is None else (s or 0.0) + p
-                for s, p in zip(out.score, self.paid, strict=True)
-            ]
+        if number == 0 and self._multi_turn:
+            # An environment that paid nothing (an episode cut by the horizon) paid 0: its sum.
+            score = [(s or 0.0) + (p or 0.0) for s, p in zip(out.score, self.paid, strict=True)]
             by_name = out.per_function | {"environment": self.paid}
             out = replace(out, score=score, per_function=by_name)
         return out
@@ -230,6 +229,7 @@ def collect(
     e = Experience(rollout, raw, torch.where(mask, rewards, 0.0), old, references)
     self_checks.engine_agrees(agent, e)
     self_checks.starts_at_home(agent, e)
+    self_checks.stays_positive(agent, e)
     shaped = e.rewards  # 5
     for name, t in agent.tethers.items():
         if (added := t.reward(e)) is not None:
@@ -303,7 +303,8 @@ def _measure(agent: Agent, e: Experience, has: Tensor) -> None:
     put("reward/total.mean", (_mean(e.rewards.sum(1), has), v))
     if e.rollout.writer != "policy":
         return
-    tokens = total((mask & has[:, None]).sum().float()).clamp(min=1.0)
+    mask = e.mask  # an environment's text is nobody's sample
+    tokens = total(mask.sum().float()).clamp(min=1.0)
     for name, r in e.references.items():
         d = torch.where(mask, e.old.free_logprobs - r.free_logprobs, 0.0).sum(1)
         put(f"kl/{name}.k1_nats_per_seq", (_mean(d, has), v))
@@ -311,7 +312,7 @@ def _measure(agent: Agent, e: Experience, has: Tensor) -> None:
             f"kl/{name}.k1_nats_per_token",
             (float(total(torch.where(has, d, 0.0).sum()) / tokens), v),
         )
-    if _unconstrained(agent):
+    if self_checks.unconstrained(agent):
         # Along the policy's own unconstrained samples only: else it is another quantity.
         put(
             "drift/kl_initial.k1_nats_per_seq", (agent.measured["kl/initial.k1_nats_per_seq"][0], v)
@@ -319,14 +320,3 @@ def _measure(agent: Agent, e: Experience, has: Tensor) -> None:
         if "initial" in e.old.exact_kl:
             kl = torch.where(mask, e.old.exact_kl["initial"], 0.0).sum(1)
             put("drift/kl_initial.exact_nats_per_seq", (_mean(kl, has), v))
-
-
-def _unconstrained(agent: Agent) -> bool:
-    s = agent.sampling
-    return (
-        not agent.constraints
-        and s.temperature == 1.0
-        and s.top_k == 0
-        and s.top_p == 1.0
-        and s.min_new_tokens == 0
-    )

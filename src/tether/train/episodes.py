@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,15 +35,11 @@ def play(
     def encode(text: str) -> list[int]:
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    started, ids_of_all = _start(environment, task, row.tolist(), tokenizer)
+    width = max(map(len, ids_of_all), default=0)
     for number, index in enumerate(torch.arange(len(row)).split(sampling.chunk)):
         rows, groups = row[index], group[index]
-        episodes, prompts = [], []
-        for i in rows.tolist():
-            columns = {k: v[i] for k, v in task.columns.items()}
-            prompt = environment.start(columns, task.raw_prompts[i])
-            same = prompt == task.raw_prompts[i]
-            prompts.append(task.prompts[i] if same else encode_prompt(tokenizer, prompt))
-            episodes.append(Episode(columns, prompt))
+        episodes, prompts = ([xs[i] for i in index.tolist()] for xs in (started, ids_of_all))
 
         def generate(
             contexts: list[list[int]],
@@ -74,8 +71,8 @@ def play(
         played = run_episodes(
             environment,
             generate,
-            episodes,
-            prompts,
+            episodes,  # type: ignore[arg-type]
+            prompts,  # type: ignore[arg-type]
             encode=encode,
             decode=lambda ids: decode(tokenizer, ids),
             horizon=sampling.max_new_tokens,
@@ -84,7 +81,37 @@ def play(
             side=agent.lm.padding_side,
             pad_id=agent.lm.pad,
         )
-        yield Played(played.rollout.to(device), played.episodes, played.rewards)
+        rollout = _as_wide(played.rollout, width, agent.lm.padding_side, agent.lm.pad)
+        yield Played(rollout.to(device), played.episodes, played.rewards)
+
+
+def _start(
+    environment: Environment, task: Task, rows: list[int], tokenizer: Any
+) -> tuple[list[Episode], list[list[int]]]:
+    """Episodes of all rows and the ids of their prompts."""
+    episodes, prompts = [], []
+    for i in rows:
+        columns = {k: v[i] for k, v in task.columns.items()}
+        prompt = environment.start(columns, task.raw_prompts[i])
+        same = prompt == task.raw_prompts[i]
+        prompts.append(task.prompts[i] if same else encode_prompt(tokenizer, prompt))
+        episodes.append(Episode(columns, prompt))
+    return episodes, prompts
+
+
+def _as_wide(rollout: Rollout, width: int, side: str, pad_id: int) -> Rollout:
+    """Prompts padded to the width that all chunks of one batch share."""
+    s = rollout.sequences
+    room = width - s.prompt.shape[1]
+    if not room:
+        return rollout
+    at = (room, 0) if side == "left" else (0, room)
+    wide = replace(
+        s,
+        prompt=torch.nn.functional.pad(s.prompt, at, value=pad_id),
+        prompt_mask=torch.nn.functional.pad(s.prompt_mask, at, value=False),
+    )
+    return replace(rollout, sequences=wide)
 
 
 def _limited(sampling: SamplingSettings, room: int) -> SamplingSettings:

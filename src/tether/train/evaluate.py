@@ -32,7 +32,7 @@ from tether.rollout.engine import join
 from tether.tasks.task import Task
 from tether.train.agent import Agent
 from tether.train.collect import Scoring, ids_of, write
-from tether.types import Rollout, Scores
+from tether.types import Scores
 
 Split = Literal["validation", "test"]
 Side = Literal["", "before", "after"]
@@ -55,7 +55,9 @@ def evaluate(
     with agent.sets.beside("initial") as initial:
         human = human_gauges(agent, initial) if split == "validation" else Gauges()
         for policy in ("exported", "constrained") if agent.constraints else ("exported",):
-            one = _Evaluation(agent, initial, split, policy == "constrained", prompts)
+            one = _Evaluation(
+                agent, initial, split, policy == "constrained", prompts, step=update
+            )
             point = EvalPoint(
                 agent=agent.name,
                 update=update,
@@ -78,9 +80,9 @@ def evaluate(
 def probe(agent: Agent) -> dict[str, float]:
     """Drift gauges of the live policy on a few validation prompts (for a move with a limit)."""
     with agent.sets.beside("initial") as initial:
-        one = _Evaluation(agent, initial, "validation", False, PROBES)
-        values: dict[str, float] = one.measure(human_gauges(agent, initial))["drift"]
-        return values
+        one = _Evaluation(agent, initial, "validation", False, PROBES, scored=False)
+        values = one.gauges(human_gauges(agent, initial)).values
+        return {k: v for k, v in values.items() if k.startswith("drift/")}
 
 
 def human_gauges(agent: Agent, initial: LanguageModel) -> Gauges:
@@ -110,7 +112,11 @@ class _Evaluation:
         split: Split,
         constrained: bool,
         prompts: int | None,
+        *,
+        step: int = 0,
+        scored: bool = True,
     ) -> None:
+        """step: what rewards see as `trainer_state.global_step`. scored: call the rewards."""
         self.agent, self.split, self.constrained = agent, split, constrained
         self.task: Task = agent.tasks[split]
         settings = agent.evaluation
@@ -120,14 +126,16 @@ class _Evaluation:
         sampling = agent.evaluation_sampling
         key = ("evaluation", settings.seed, split)
         sets = [agent.rewards] if agent.judges is None else [agent.rewards, agent.judges]
+        sets = sets if scored else []
         with ThreadPoolExecutor(1) as pool:
             chunks = write(agent, self.task, index, key, sampling, constrained=constrained)
-            state = {"evaluation": split}
+            state = {"global_step": step, "evaluation": split}
             scoring = Scoring(agent, self.task, chunks, sets, state, pool)
             self.rollout, self.texts = scoring.rollout, scoring.texts
             self._score(initial, index, key)
-            self.rewards = scoring.result()
-            self.judges = scoring.result(1) if agent.judges is not None else None
+            if scored:
+                self.rewards = scoring.result()
+                self.judges = scoring.result(1) if agent.judges is not None else None
 
     def _score(self, initial: LanguageModel, index: Tensor, key: tuple[object, ...]) -> None:
         """Drift is along plain samples: where evaluation samples otherwise, others are drawn."""
@@ -143,7 +151,7 @@ class _Evaluation:
         self.initial: Scores = score_all(initial, s, microbatch=micro)
 
     def _drift(self) -> Gauges:
-        mask = self.plain.sequences.completion_mask
+        mask = self.plain.sequences.completion_mask & self.plain.sampled
         if not self.constrained:
             return own_samples(self.policy, self.initial, mask, total)
         # A masked policy's KL is of its own, renormalised log-probs: only k1 is at hand.
@@ -155,12 +163,17 @@ class _Evaluation:
             out.put(name, value, "no sampled token")
         return out
 
-    def measure(self, human: Gauges) -> dict[str, Any]:
-        """The numbers of an `EvalPoint`."""
-        reward, se, n = _mean_se(self.rewards.score)
+    def gauges(self, human: Gauges) -> Gauges:
+        """Drift along own samples, on human text, and of the weights (equal on all ranks)."""
         gauges = self._drift() | human
         sets = self.agent.sets.sets
         gauges.put("drift/weight_distance", float(distance(sets["policy"], sets["initial"])))
+        return gauges
+
+    def measure(self, human: Gauges) -> dict[str, Any]:
+        """The numbers of an `EvalPoint`."""
+        reward, se, n = _mean_se(self.rewards.score)
+        gauges = self.gauges(human)
         ids = ids_of(self.rollout.sequences)
         pairs = _everywhere(list(zip(ids, self.rollout.finished.tolist(), strict=True)))
         text = text_gauges([i for i, _ in pairs], [f for _, f in pairs])
@@ -177,9 +190,8 @@ class _Evaluation:
 
     def samples(self, point: EvalPoint) -> list[dict[str, Any]]:
         """The first rows, for people to read."""
-        nats = per_sequence(
-            self.policy.exact_kl["initial"], self.plain.sequences.completion_mask
-        ).tolist()
+        own = self.plain.sequences.completion_mask & self.plain.sampled
+        nats = per_sequence(self.policy.exact_kl["initial"], own).tolist()
         out = []
         for i, row in enumerate(self.rollout.row.tolist()[: self.agent.evaluation.samples]):
             out.append(

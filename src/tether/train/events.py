@@ -43,6 +43,7 @@ def resolve(
     if not isinstance(move.by, Until):
         return move, move.by
     start = snapshot(agent.sets.sets[move.what])
+    counts = agent.sets.counts.copy()
 
     def within(by: float) -> bool:
         agent.sets.apply([replace(move, by=by)])
@@ -63,6 +64,7 @@ def resolve(
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             low, high = (middle, high) if within(middle) else (low, middle)
+    agent.sets.counts = counts  # the trials were no moves
     return replace(move, by=low), low
 
 

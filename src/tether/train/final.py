@@ -1,5 +1,5 @@
-"""The end of a run: test prompts for the final weights and for the best validation weights under each
-budget, the clocks' account, the end line, the export."""
+"""The end of a run: test prompts for the final weights and for the best validation weights under
+each budget, the clocks' account, the export, the end line."""
 
 from __future__ import annotations
 
@@ -10,39 +10,52 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file
 
 from tether.core.weights import exchange_
-from tether.distributed.total import main_process
+from tether.distributed.total import barrier, main_process
 from tether.models.export import export
 from tether.models.lora import is_adapted
 from tether.records import EvalPoint
 from tether.train import self_checks
 from tether.train.agent import Agent
+from tether.train.disk import guarded
 from tether.train.evaluate import evaluate
+from tether.train.seeding import seed_user_code
 
 if TYPE_CHECKING:
     from tether.train.loop import Run
 
 
 def finish(run: Run) -> None:
-    """Everything here is repeated from the last checkpoint if it is cut short."""
+    """Everything here is repeated from the last checkpoint if it is cut short: the end line comes
+    last, since it is what calls a run complete."""
+    seed_user_code(run.settings.seed, run.update + 1)
+    notes = {}
     for a in run.agents:
-        self_checks.clocks_kept(a, run.clocks[a.name])
+        clock = run.clocks[a.name]
+        self_checks.clocks_kept(a, clock)
+        notes[a.name] = self_checks.never_fired(a) + self_checks.steps_kept(a, clock)
         if a.tasks.get("test") is not None and a.evaluation.test_prompts:
             _test(run, a)
     counts = {a.name: dict(sorted(a.sets.counts.items())) for a in run.agents}
-    notes = {a.name: self_checks.never_fired(a) for a in run.agents}
+    if main_process() and run.settings.checkpoint.export:
+        _export(run)
+    barrier()
     run.files.record("end", updates=run.update, counts=counts, notes=notes)
+    run.files.lengths()
     if main_process():
-        for a in run.agents:
-            if run.settings.checkpoint.export:
-                target = run.folder / ("policy" if len(run.agents) == 1 else f"policy_{a.name}")
-                export(a.lm, a.sets, target, overwrite=True)
-                if is_adapted(a.lm.module):
-                    adapter = target.with_name(target.name.replace("policy", "adapter"))
-                    export(a.lm, a.sets, adapter, merged=False, overwrite=True)
         shutil.rmtree(run.folder / "best", ignore_errors=True)
     run.files.close()
     if run.trackers:
         run.trackers.close()
+
+
+def _export(run: Run) -> None:
+    with guarded("policy/", run.folder):
+        for a in run.agents:
+            target = run.folder / ("policy" if len(run.agents) == 1 else f"policy_{a.name}")
+            export(a.lm, a.sets, target, overwrite=True)
+            if is_adapted(a.lm.module):
+                adapter = target.with_name(target.name.replace("policy", "adapter"))
+                export(a.lm, a.sets, adapter, merged=False, overwrite=True)
 
 
 def _test(run: Run, agent: Agent) -> None:
@@ -50,6 +63,7 @@ def _test(run: Run, agent: Agent) -> None:
     _write(run, agent, "final", [], run.update)
     table = run.best[agent.name].best
     for update in sorted({u for u, _ in table.values()}):
+        run.heed()
         names = [f"budget:{b}" for b, (u, _) in table.items() if u == update]
         source = (
             agent.sets.sets["initial"]

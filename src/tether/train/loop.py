@@ -148,6 +148,11 @@ class Run:
         codes = total(torch.tensor([self.stop.code == 130, self.stop.code == 143]).long())
         return 143 if codes[1] else 130 if codes[0] else 0
 
+    def heed(self) -> None:
+        """Leave if a signal has come; what the newest checkpoint lacks is repeated at resume."""
+        if code := self._stopped():
+            raise Interrupted(code, self.folder)
+
     def run(self) -> Path:
         updates, every = self.settings.updates, self.settings.checkpoint.every
         with ThreadPoolExecutor(1) as pool:  # one thread: chunks are scored in order

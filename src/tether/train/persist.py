@@ -47,7 +47,7 @@ def save(run: Run) -> None:
             "lengths": run.files.lengths(),
         }
         checkpoint.save(folder, run.update, state)
-        for _ in checkpoint.prune(folder, run.settings.checkpoint.keep):
+        for _ in checkpoint.prune(folder, run.settings.checkpoint.keep, run.update):
             pass
         for name, b in run.best.items():
             b.forget_others(checkpoint.best_updates(folder, name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from tether.algorithms.base import Algorithm
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
@@ -43,11 +45,30 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
                 f" (--tethers.{name} null) or take another algorithm"
             )
         _unreachable(name, t, steps_of(algorithm, settings.updates))
+    if algorithm.uses_rewards and algorithm.writer == "data":
+        raise UserError(
+            f"algorithm.writer is data, but '{kind}' learns from rewards, which only sampled"
+            " completions get: set --algorithm.writer policy or take algorithm supervised"
+        )
+    for name in _TRACKERS if settings.logging.tensorboard else ():
+        _installed("logging.tensorboard", name)
+    if settings.logging.wandb:
+        _installed("logging.wandb", "wandb")
     single = settings.environment.get("kind") == "single_turn"
     if algorithm.uses_rewards and not settings.rewards and single:
         raise UserError(
             f"rewards: the algorithm '{kind}' needs at least one; give --reward FILE.py:FUNCTION,"
             " a classifier's folder or hub id, or a built-in (`tether list`)"
+        )
+
+
+_TRACKERS = ("tensorboard",)
+
+
+def _installed(setting: str, package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UserError(
+            f"{setting} needs the package {package}: pip install 'tether-rl[{package}]'"
         )
 
 

@@ -1,10 +1,11 @@
-"""A run from its settings: folder, provenance, build, loop, report; and what reads a finished one."""
+"""A run from its settings: folder, provenance, build, loop; and what reads a finished one."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from tether.config.errors import UserError
+from tether.config.folder import refuse_taken, run_folder
 from tether.config.run import ClassifierSettings, RunSettings
 from tether.config.settings import dump, fingerprint, read
 from tether.config.text_values import write_yaml
@@ -24,16 +26,13 @@ from tether.distributed.total import main_process
 from tether.records import read_lines
 from tether.train.agent import Agent
 from tether.train.build import Parts, build_agent, build_parts, check_data, set_threads
+from tether.train.disk import guarded
 from tether.train.group import process_group
 from tether.train.loop import Progress, Run
 from tether.train.signals import StopRequest
 
 Say = Callable[[str], None]
 PACKAGES = ("tether-rl", "torch", "transformers", "peft", "datasets", "safetensors", "numpy")
-
-
-def folder_of(settings: RunSettings | ClassifierSettings) -> Path:
-    return Path(settings.root) / settings.name
 
 
 def complete(folder: Path) -> bool:
@@ -54,9 +53,9 @@ def train(
 
     Raises UserError for anything the user can mend, `signals.Interrupted` after a signal.
     """
-    folder = folder_of(settings)
-    if not resume:
-        refuse_existing(folder)
+    folder = run_folder(settings)
+    if not resume and os.environ.get("RANK", "0") == "0":  # the others may come later
+        refuse_taken(settings)
     set_threads(settings)
     transformers_logging.disable_progress_bar()
     if isinstance(settings, ClassifierSettings):
@@ -64,6 +63,7 @@ def train(
 
         return train_classifier(settings, folder, say)
     if resume and complete(folder):
+        shutil.rmtree(folder / "best", ignore_errors=True)  # a kill may have left it
         say(f"{folder} is complete already: nothing to resume")
         return folder
     parts = parts or build_parts(settings)
@@ -71,11 +71,11 @@ def train(
     with process_group(), StopRequest() as stop:
         agent = build_agent(settings, parts)
         if main_process():
-            folder.mkdir(parents=True, exist_ok=True)
-            if not resume:
-                write_yaml(folder / "config.yaml", dump(settings))
-            _provenance(folder, agent, settings)
+            with guarded("config.yaml and environment.json", folder):
+                _prepare(folder, settings, resume)
+                _provenance(folder, agent, settings)
             say(f"model: {agent.lm.facts}")
+            say(f"optimizer steps: {agent.optimizer.total_steps}")
         notes = {k: t.notes for k, t in agent.tasks.items()}
         run = Run(
             [agent], folder, settings, fingerprint(_numbers(settings)),
@@ -95,19 +95,24 @@ def train(
     return folder
 
 
+def _prepare(folder: Path, settings: RunSettings, resume: bool) -> None:
+    """The folder with its config.yaml, which is whole or absent."""
+    if resume:
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        write_yaml(part, dump(settings))
+        folder.mkdir(exist_ok=True)
+        os.replace(part, folder / "config.yaml")
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def _numbers(settings: RunSettings) -> RunSettings:
     """Settings without what may differ when a run is resumed: it changes no number."""
     blank = RunSettings()
     return replace(settings, checkpoint=blank.checkpoint, logging=blank.logging, threads=None)
-
-
-def refuse_existing(folder: Path) -> None:
-    if (folder / "record.jsonl").exists() or (folder / "config.yaml").exists():
-        what = "a complete run" if complete(folder) else "an unfinished run"
-        mend = "" if complete(folder) else f", go on with `tether resume {folder}`"
-        raise UserError(f"{folder} holds {what}: choose another --name{mend} or remove the folder")
-    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists and is not empty: choose another --name or --root")
 
 
 def resume(folder: str | Path, *, progress: Progress | None = None, say: Say = print) -> Path:

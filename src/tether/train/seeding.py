@@ -14,5 +14,5 @@ from tether.distributed.seeds import seed_of
 def seed_user_code(seed: int, update: int) -> None:
     value = seed_of("user code", seed, update) % (1 << 32)
     random.seed(value)
-    np.random.seed(value)  # noqa: NPY002 - the legacy global generator is what user code reads
+    np.random.seed(value)
     torch.manual_seed(value)

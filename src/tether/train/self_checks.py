@@ -1,4 +1,4 @@
-"""Cheap checks that run by default. Each names the broken invariant, a size and the likely cause."""
+"""Cheap checks that run by default. Each names the broken invariant, a size and a likely cause."""
 
 from __future__ import annotations
 
@@ -12,9 +12,22 @@ from tether.train.agent import Agent
 from tether.types import Clock, Experience, Remembers
 
 
+def unconstrained(agent: Agent) -> bool:
+    """The policy samples from its whole vocabulary at temperature 1: KL is along such samples."""
+    s = agent.sampling
+    return (
+        not agent.constraints
+        and s.temperature == 1.0
+        and s.top_k == 0
+        and s.top_p == 1.0
+        and s.min_new_tokens == 0
+    )
+
+
 def tolerance(agent: Agent) -> float:
     """Largest difference of two log-probs of one token that is rounding: 1e-4 in fp32; a bf16
-    forward with a cache or another batch shape moves a rare token's by much more; the mean tells."""
+    forward with a cache or another batch shape moves a rare token's by much more: the mean
+    tells."""
     dtype = next(agent.lm.module.parameters()).dtype
     return 1e-4 if dtype == torch.float32 else 5.0
 
@@ -37,14 +50,32 @@ def engine_agrees(agent: Agent, e: Experience) -> None:
     worst, mean = float(off.max()), float(off.sum() / mask.sum())
     agent.measured["engine/logprob_error.max"] = (worst, agent.version)
     agent.measured["engine/logprob_error.mean"] = (mean, agent.version)
-    if not math.isfinite(worst) or worst > tolerance(agent) or mean > mean_tolerance(agent):
-        b, t = divmod(int(off.argmax()), off.shape[1])
-        raise RuntimeError(
-            f"engine and scoring disagree on a sampled token's log-prob: mean {mean:.3g}, worst"
-            f" {worst:.3g} at sequence {b}, position {t} (token"
-            f" {int(e.rollout.sequences.completion[b, t])}); sampling and scoring use different"
-            " distributions, so every ratio and KL would be wrong"
+    if math.isfinite(worst) and worst <= tolerance(agent) and mean <= mean_tolerance(agent):
+        return
+    wrong = mask & ~(off <= min(tolerance(agent), mean_tolerance(agent)))
+    b, t = wrong.nonzero()[0].tolist()
+    raise RuntimeError(
+        f"engine and scoring disagree on a sampled token's log-prob: mean {mean:.3g}, worst"
+        f" {worst:.3g} nats, first at sequence {b}, position {t} (token"
+        f" {int(e.rollout.sequences.completion[b, t])}: sampled at"
+        f" {float(e.rollout.logprobs[b, t]):.4g}, scored {float(e.old.logprobs[b, t]):.4g});"
+        f" {_cause(e, wrong)}: every ratio and KL would be wrong"
+    )
+
+
+def _cause(e: Experience, wrong: torch.Tensor) -> str:
+    """What kind of difference it is."""
+    assert e.rollout.logprobs is not None
+    d = (e.rollout.logprobs - e.old.logprobs)[wrong]
+    if bool((d > 0).all()) and len(d) > 1:
+        return (
+            "every such token was likelier in sampling: it left tokens out (a minimum length that"
+            " suppresses EOS, top-k, top-p) and scoring does not know it"
         )
+    return (
+        "sampling and scoring use different distributions (temperature, weights, dropout, adapter"
+        " or padding)"
+    )
 
 
 def starts_at_home(agent: Agent, e: Experience) -> None:
@@ -65,29 +96,31 @@ def starts_at_home(agent: Agent, e: Experience) -> None:
 def stays_positive(agent: Agent, e: Experience) -> None:
     """The mean KL over many on-policy tokens may not be negative by > 3 standard errors (B09)."""
     home = e.references.get("initial")
-    if home is None or e.rollout.writer != "policy" or e.rollout.allowed is not None:
+    if home is None or e.rollout.writer != "policy" or not unconstrained(agent):
         return
-    if agent.sampling.temperature != 1.0 or agent.version == 0:
+    if agent.version == 0:
         return
-    mask = e.rollout.sequences.completion_mask
-    per_seq = torch.where(mask, e.old.free_logprobs - home.free_logprobs, 0.0).sum(1)
+    d = torch.where(e.mask, e.old.free_logprobs - home.free_logprobs, 0.0)
+    per_seq = d.sum(1)
     n = total(torch.tensor(float(len(per_seq)), device=per_seq.device))
     mean = total(per_seq.sum()) / n
     var = total((per_seq - mean).square().sum()) / (n - 1).clamp(min=1.0)
     if float(n) >= 32 and float(mean) < -3 * float((var / n).sqrt()) - 1e-6:
-        first = int((per_seq.argmin()))
+        b = int(per_seq.argmin())
+        t = int(d[b].argmin())
         raise RuntimeError(
             f"mean KL to the initial model is {float(mean):.3g} nats per sequence, more than three"
-            f" standard errors below 0: the samples do not come from the scored distribution"
-            f" (worst sequence {first}); look for a processor, stop rule or adapter that acts in"
-            " sampling only"
+            " standard errors below 0: the samples do not come from the scored distribution"
+            f" (worst sequence {b}, position {t}, token"
+            f" {int(e.rollout.sequences.completion[b, t])}); look for a processor, stop rule"
+            " (suppressed EOS) or adapter that acts in sampling only"
         )
 
 
 def first_ratios(agent: Agent, metrics: dict[str, float] | None) -> None:
     """The first minibatch sees the policy that wrote: every ratio is 1 (invariant 1)."""
-    if metrics is None or "ratio_error" not in metrics:
-        return
+    if metrics is None or "ratio_error" not in metrics or agent.lm.dropout:
+        return  # dropout that was asked for acts in the update alone
     limit = mean_tolerance(agent)
     if not metrics["ratio_error"] <= limit:
         raise RuntimeError(
@@ -103,6 +136,23 @@ def clocks_kept(agent: Agent, clock: Clock) -> None:
         for path, every in t.clocked().items():
             if (why := every.problem(clock)) is not None:
                 raise RuntimeError(f"tethers.{name}.{path}: {why}; something skipped its ticks")
+
+
+def steps_kept(agent: Agent, clock: Clock) -> list[str]:
+    """The learning-rate schedule ended where the run did (B19): steps taken and steps that early
+    stops left out make the planned total. A note where fewer were taken, an error where more."""
+    planned = agent.optimizer.total_steps
+    done = clock.minibatch + agent.not_taken
+    if done > planned:
+        raise RuntimeError(
+            f"{done} optimizer steps where {planned} were planned: the schedule ended too early"
+        )
+    if clock.minibatch == planned:
+        return []
+    return [
+        f"{clock.minibatch} of {planned} planned optimizer steps taken, {agent.not_taken} left out"
+        " by early stops"
+    ]
 
 
 def never_fired(agent: Agent) -> list[str]:

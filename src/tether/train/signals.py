@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 
-class Interrupted(Exception):  # noqa: N818 - a request, not an error
+class Interrupted(Exception):
     """Raised after the run has been saved; `code` is the exit status (130 or 143)."""
 
     def __init__(self, code: int, folder: object) -> None:
@@ -43,10 +43,11 @@ class StopRequest:
             os._exit(128 + signum)
         self.signum = signum
         took = "" if self.seconds_left is None else f" (an update takes {self.seconds_left:.0f} s)"
-        os.write(
-            sys.stderr.fileno() if hasattr(sys.stderr, "fileno") else 2,
-            f"\nfinishing this update{took}, then saving; once more to stop at once\n".encode(),
-        )
+        text = f"\nfinishing this update{took}, then saving; once more to stop at once\n"
+        try:
+            os.write(sys.stderr.fileno(), text.encode())
+        except (OSError, ValueError, AttributeError):  # a notebook's stream, or a closed one
+            os.write(2, text.encode())
 
     @property
     def code(self) -> int | None:

@@ -3,6 +3,7 @@ the record goes on (B42)."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ def _tensorboard(folder: Path) -> tuple[Put, Callable[[], None]]:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError as e:
         raise UserError(
-            "logging.tensorboard needs the package tensorboard: pip install 'tether-rl[tensorboard]'"
+            "logging.tensorboard needs the package tensorboard:"
+            " pip install 'tether-rl[tensorboard]'"
         ) from e
     writer = SummaryWriter(str(folder / "tensorboard"))
     return writer.add_scalar, writer.close
@@ -68,8 +70,8 @@ class Trackers:
             )
 
     def put(self, name: str, value: float | None, update: int) -> None:
-        if value is None:
-            return
+        if value is None or not math.isfinite(value):
+            return  # null in the record, and counted there
         for mirror, (call, _) in list(self._mirrors.items()):
             self._guard(mirror, lambda call=call: call(name, value, update))
 

@@ -48,6 +48,7 @@ class PolicyLearner:
         self.first: dict[str, float] | None = None
         """Metrics of the first minibatch, before any step: its ratios must be 1."""
         self._sums: dict[str, float] = {}
+        self._taken = 0
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -128,8 +129,12 @@ class PolicyLearner:
 
     # ---- steps
     def discard(self) -> None:
+        """Also counts what the early stop leaves out: this step and all that would follow."""
         self.agent.optimizer.zero()
-        self.log["update/steps_not_taken"] = self.log.get("update/steps_not_taken", 0.0) + 1.0
+        planned = self.algorithm.epochs * self.algorithm.minibatches
+        left = max(1, planned - self._taken)
+        self.log["update/steps_not_taken"] = float(left)
+        self.agent.not_taken += left
 
     def step(self, *, policy: bool = True) -> None:
         agent = self.agent
@@ -140,9 +145,11 @@ class PolicyLearner:
         agent.sets.publish("policy")
         agent.sets.publish("critic")
         if policy:
+            self._taken += 1
             self._tick("minibatch")
 
     def stepped(self) -> None:
+        self._taken += 1
         self.agent.sets.publish("policy")
         self._tick("minibatch")
 

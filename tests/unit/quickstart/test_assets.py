@@ -74,8 +74,8 @@ def test_model_and_tokenizer_load_and_have_learned() -> None:
         with torch.no_grad():
             total += float(model(input_ids=x, labels=x).loss) * (x.shape[1] - 1)
         count += x.shape[1] - 1
-    # untrained: log 2048 = 7.6 nats a token
-    assert total / count < manifest()["facts"]["validation_nats_per_token"] + 0.2 < 3.0
+    # untrained: log 2048 = 7.6 nats a token; texts of prompts that occur once are harder
+    assert manifest()["facts"]["validation_nats_per_token"] < total / count < 2.5
 
 
 def reward(text: str) -> float:

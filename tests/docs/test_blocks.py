@@ -1,0 +1,131 @@
+"""Every python block of README and docs runs; every `tether ...` line is a command that works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tether
+from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands, smaller, world, write_files
+from tether.cli import studies
+from tether.cli.main import main
+from tether.studies.compare import from_recipes, plan
+
+SPECIAL = ("compare", "quickstart")
+LINES = [(page, line, words) for page in PAGES for line, words in commands(page)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small world and one finished run in it, `runs/done`."""
+    folder = tmp_path_factory.mktemp("world")
+    world(folder)
+    tether.train(
+        "ppo-kl",
+        model=str(folder / "tiny"),
+        data=str(folder / "prompts.jsonl"),
+        reward="length",
+        root=str(folder / "runs"),
+        name="done",
+        updates=1,
+        threads=1,
+        **{"data.validation_rows": 8, "sampling.max_new_tokens": 4, "batch.prompts": 8},
+    )
+    return folder
+
+
+@pytest.fixture
+def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(finished / "tiny", tmp_path / "tiny")
+    shutil.copy(finished / "prompts.jsonl", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def runs_of(finished: Path, here: Path, text: str) -> None:
+    """Copies the finished run to every `runs/NAME` that the text mentions."""
+    for word in text.replace('"', " ").replace("'", " ").replace(")", " ").split():
+        if word.startswith("runs/"):
+            name = word.split("/")[1]
+            target = here / "runs" / name
+            if not target.exists():
+                shutil.copytree(finished / "runs" / "done", target)
+
+
+def programs(page: Path) -> list[Block]:
+    return [b for b in blocks(page) if b.language == "python" and not b.file]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if programs(p)], ids=lambda p: p.name)
+def test_python_blocks_run(page: Path, here: Path, finished: Path) -> None:
+    found = programs(page)
+    write_files(here, page)
+    program = "\n\n".join(smaller(b.text) for b in found)
+    if "tether.train(" not in program:
+        runs_of(finished, here, program)
+    (here / "page.py").write_text(program, encoding="utf-8")
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(here)]),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=here, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{page.name}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "words"), LINES, ids=[f"{p.name}:{n}:{w[0]}" for p, n, w in LINES]
+)
+def test_commands_work(
+    page: Path,
+    line: int,
+    words: list[str],
+    here: Path,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    write_files(here, page)
+    runs_of(finished, here, " ".join(words))
+    if words[0] == "train" and "--help" not in words:
+        words = [*words, "--dry-run"]
+    if words[0] in SPECIAL:
+        monkeypatch.setattr(f"tether.studies.{words[0]}.main", planned)
+    if words[:2] == ["doctor", "ppo-kl"]:
+        words = [*words, "--model", "tiny", "--data", "prompts.jsonl"]
+    assert main(words) == 0, f"{page.name}:{line}: {capsys.readouterr().err}"
+    said = capsys.readouterr()
+    assert said.out or words[0] in SPECIAL
+
+
+def planned(recipes: list[str] | None = None, **given: Any) -> int:
+    """Stands in for a study: everything is read and checked, nothing runs."""
+    if recipes is not None:
+        study = from_recipes(
+            recipes,
+            seeds=given["seeds"],
+            folder=given["folder"],
+            overrides=given["overrides"],
+        )
+        assert len(plan(study)) >= 3
+    return 0
+
+
+def test_there_are_blocks_of_each_kind() -> None:
+    assert sum(b.language == "python" for p in PAGES for b in blocks(p)) >= 12
+    assert {w[0] for _, _, w in LINES} >= {"train", "resume", "compare", "frontier", "generate"}
+    assert callable(studies.compare)
+
+
+def test_blocks_have_a_language() -> None:
+    known = {"python", "bash", "yaml", "text"}
+    odd = [(b.page, b.line) for p in PAGES for b in blocks(p) if b.language not in known]
+    assert not odd
