@@ -255,6 +255,8 @@ def classifiers(folder: Path) -> list[dict[str, Any]]:
     for name, what in (("imdb-classifier", "reward"), ("imdb-judge", "judge, never a reward")):
         found = json.loads((folder / name / "results.json").read_text(encoding="utf-8"))
         config = read_yaml(folder / name / "config.yaml")
+        facts = folder / name / "environment.json"
+        card = json.loads(facts.read_text(encoding="utf-8"))["device"] if facts.exists() else None
         for split in ("validation", "test"):
             if split in found:
                 out.append(
@@ -263,7 +265,7 @@ def classifiers(folder: Path) -> list[dict[str, Any]]:
                         "reviews": found[split]["rows"], "accuracy": found[split]["accuracy"],
                         "accuracy_112": found[split].get("accuracy_on_112_tokens"),
                         "training_reviews": found["train_rows"], "seeds": [int(config["seed"])],
-                        "command": command(name, config),
+                        "command": command(name, config), **({"card": card} if card else {}),
                     }
                 )  # fmt: skip
     return out
@@ -280,7 +282,8 @@ def collect(folder: Path, *, date: str, commit: str, card: str | None = None) ->
     card = card or str(made["device"])
     rows = classifiers(folder) + rows_of(runs, configs)
     for row in rows:
-        row |= {"card": card, "date": date}
+        row.setdefault("card", card)
+        row["date"] = date
     return {
         "name": NAME,
         "page": "docs/results.md",

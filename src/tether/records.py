@@ -5,7 +5,7 @@ equal files. Seconds and bytes go to `timing.jsonl`. No torch here.
 
 | kind | when | fields |
 |---|---|---|
-| `start` | once | `config` (hash), `method`, `seed`, `agents`, `notes` |
+| `start` | once | `config` (hash), `method`, `agents`, `seed`, `notes` |
 | `update` | after each update | `agent`, `update` (1-based, completed), `policy_version` (of the writer), `metrics` |
 | `event` | after a weight event | `agent`, `update`, `reason`, `moves`, `optimizer`, `critic`, `controllers`, `counts` |
 | `eval` | at update 0, when due, around events, at the end | the fields of `EvalPoint` |
@@ -40,7 +40,8 @@ class EvalPoint:
     """True at the evaluation times that every arm of a study shares: only these count for budgets
     (around a reset, the side after it)."""
     weights: str
-    """`live`, or on the test split `final` and `budget:4` (best validation point within 4 nats)."""
+    """`live`; on the test split `initial`, `final` and `budget:4` (best validation point within 4
+    nats)."""
     policy: Literal["exported", "constrained"]
     """A masked policy is two policies: as exported (whole vocabulary) and as sampled."""
     prompts: int

@@ -56,6 +56,14 @@ def read(path: str | Path) -> Settings:
     return parse(read_yaml(path), str(path))
 
 
+def method_of(settings: RunSettings) -> str:
+    """Name of the method in tables and plots: as set, else the algorithm and its tethers."""
+    if settings.method:
+        return settings.method
+    parts = [str(settings.algorithm["kind"]), *(k for k, p in settings.tethers.items() if p)]
+    return " + ".join(parts)
+
+
 PLACE_ONLY = ("name", "root")
 """What may differ between equal runs."""
 

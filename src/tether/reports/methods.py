@@ -140,15 +140,15 @@ def candidates(run: Run, split: str, start: float | None = None) -> list[Checkpo
 
     With split `test` only weights that were evaluated on test prompts (the best validation
     checkpoint under each budget and the final weights) and the initial model; each is placed at
-    its validation drift and chosen by its validation reward. A run without test points (it
-    failed) offers its validation points.
+    its validation drift and chosen by its validation reward. A run that did not get to the end of
+    its test points (it failed, or is not finished) offers its validation points.
 
     Raises:
         UserError: when a test point has no validation point of the same weights.
     """
     points = {p.update: p for p in run.validation()}
     tested = {p.update: p.reward for p in run.test()}
-    if split != "test" or not tested:
+    if split != "test" or not run.finished:
         return [_checkpoint(run, p, p.reward) for p in points.values()]
     missing = sorted(set(tested) - set(points))
     if missing:

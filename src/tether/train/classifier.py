@@ -21,6 +21,7 @@ from tether.models.classifier import TextClassifier
 from tether.models.classifier_loading import build_classifier, save_classifier
 from tether.rewards.tfidf import fit_tfidf
 from tether.tasks.loading import splits
+from tether.train.provenance import write_environment
 
 Say = Callable[[str], None]
 
@@ -43,6 +44,7 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
         raise UserError(f"data.label {label!r} has only the value {labels}; a classifier needs two")
     folder.mkdir(parents=True, exist_ok=True)
     write_yaml(folder / "config.yaml", dump(settings))
+    write_environment(folder, settings)
     say(f"{len(texts)} training texts, classes {labels}")
     if settings.kind == "tfidf":
         model = fit_tfidf(texts, classes, positive=labels[-1])

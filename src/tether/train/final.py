@@ -59,12 +59,14 @@ def _export(run: Run) -> None:
 
 
 def _test(run: Run, agent: Agent) -> None:
-    """Final weights first, then each different candidate once, written for every budget it won."""
+    """Final weights first, then each different candidate once, written for every budget it won,
+    and the initial model, where every frontier begins."""
     _write(run, agent, "final", [], run.update)
     table = run.best[agent.name].best
-    for update in sorted({u for u, _ in table.values()}):
+    for update in sorted({0} | {u for u, _ in table.values()}):
         run.heed()
-        names = [f"budget:{b}" for b, (u, _) in table.items() if u == update]
+        names = ["initial"] if update == 0 else []
+        names += [f"budget:{b}" for b, (u, _) in table.items() if u == update]
         source = (
             agent.sets.sets["initial"]
             if update == 0

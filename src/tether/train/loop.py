@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tether.config.run import RunSettings
+from tether.config.settings import method_of
 from tether.distributed.total import main_process, total
 from tether.records import EvalPoint
 from tether.train import persist, self_checks
@@ -153,15 +154,23 @@ class Run:
         if code := self._stopped():
             raise Interrupted(code, self.folder)
 
+    def _begin(self) -> None:
+        self.files.record(
+            "start",
+            config=self.config,
+            method=method_of(self.settings),
+            agents=[a.name for a in self.agents],
+            seed=self.settings.seed,
+            notes=self.notes,
+        )
+        seed_user_code(self.settings.seed, 0)
+        self._evaluate(common=True)
+
     def run(self) -> Path:
         updates, every = self.settings.updates, self.settings.checkpoint.every
         with ThreadPoolExecutor(1) as pool:  # one thread: chunks are scored in order
             if self.update == 0:
-                notes, seed = self.notes, self.settings.seed
-                names = [a.name for a in self.agents]
-                self.files.record("start", config=self.config, agents=names, seed=seed, notes=notes)
-                seed_user_code(seed, 0)
-                self._evaluate(common=True)
+                self._begin()
             while self.update < updates:
                 started = time.perf_counter()
                 seed_user_code(self.settings.seed, self.update + 1)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +25,10 @@ from tether.train.build import Parts, build_agent, build_parts, check_data, set_
 from tether.train.disk import guarded
 from tether.train.group import process_group
 from tether.train.loop import Progress, Run
+from tether.train.provenance import write_environment
 from tether.train.signals import StopRequest
 
 Say = Callable[[str], None]
-PACKAGES = ("tether-rl", "torch", "transformers", "peft", "datasets", "safetensors", "numpy")
 
 
 def complete(folder: Path) -> bool:
@@ -73,7 +69,12 @@ def train(
         if main_process():
             with guarded("config.yaml and environment.json", folder):
                 _prepare(folder, settings, resume)
-                _provenance(folder, agent, settings)
+                write_environment(
+                    folder,
+                    settings,
+                    model=agent.lm.facts,
+                    initial_weights=weights_hash(agent.sets.sets["initial"]),
+                )
             say(f"model: {agent.lm.facts}")
             say(f"optimizer steps: {agent.optimizer.total_steps}")
         notes = {k: t.notes for k, t in agent.tasks.items()}
@@ -122,31 +123,6 @@ def resume(folder: str | Path, *, progress: Progress | None = None, say: Say = p
         raise UserError(f"{folder} is not a run folder: it has no config.yaml")
     settings = replace(read(folder), name=folder.name, root=str(folder.parent))
     return train(settings, resume=True, progress=progress, say=say)
-
-
-def _provenance(folder: Path, agent: Agent, settings: RunSettings) -> None:
-    """environment.json: everything about a run that is not a number of it."""
-
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    cuda = torch.cuda.is_available()
-    facts = {
-        "versions": {n: version(n) for n in PACKAGES} | {"python": platform.python_version()},
-        "device": torch.cuda.get_device_name(0) if cuda else platform.machine(),
-        "threads": torch.get_num_threads(),
-        "command": sys.argv,
-        "config": fingerprint(settings),
-        "model": agent.lm.facts,
-        "initial_weights": weights_hash(agent.sets.sets["initial"]),
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
-    }
-    (folder / "environment.json").write_text(
-        json.dumps(facts, indent=1, default=str) + "\n", encoding="utf-8"
-    )
 
 
 def load_finished(folder: str | Path, **changes: Any) -> tuple[RunSettings, Agent]:
