@@ -3,10 +3,11 @@
     python -m benchmarks.imdb_first --train train.parquet --test test.parquet --root runs \
         --model HuggingFaceTB/SmolLM2-135M-Instruct --out out
 
-Stages, each skipped where its result exists: `base` (review model and classifier as adapters, judge),
-`pilot` (learning rate, on pilot seed 1000 and validation prompts only), `study`. The rule of the
-pilot is written here, before any result: of the learning rates below, the smallest whose validation
-reward has risen by at least PILOT_RISE after PILOT_UPDATES updates; if none has, the largest.
+Stages, each skipped where its result exists: `base` (review model and classifier as adapters, and
+the judge), `pilot` (learning rate, on pilot seed 1000 and validation prompts only), `study`. The
+rule of the pilot is written here, before any result: of the learning rates below, the smallest
+whose validation reward has risen by at least PILOT_RISE after PILOT_UPDATES updates; if none has,
+the largest.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ LEARNING_RATES = (1e-5, 2e-5, 4e-5)
 PILOT_RISE, PILOT_UPDATES, PILOT_SEED = 0.15, 12, 1000
 KL_COEFS = (0.003, 0.01, 0.03, 0.1)
 SEEDS = (0, 1, 2)
+PACKED = (
+    *(f"**/{n}.jsonl" for n in ("record", "timing", "samples")),
+    *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json", "study/*.json"),
+    *("*/adapter/*.json", "*/classifier/classifier.json"),
+)
 LORA = ["--model.lora.rank", "8", "--model.lora.alpha", "16"]
 
 
@@ -58,7 +64,8 @@ def base(args: argparse.Namespace, root: Path, out: Path) -> None:
             "--algorithm.lr", "3e-4", "--batch.microbatch", "64", "--updates", "100",
             "--evaluation.every", "100", "--evaluation.prompts", "64", "--sampling.chunk", "64",
             "--checkpoint.every", "0"],
-        "imdb-classifier/classifier": ["train", "imdb-classifier", *model, *data, *LORA, "--lr", "3e-4"],
+        "imdb-classifier/classifier": ["train", "imdb-classifier", *model, *data, *LORA,
+            "--lr", "3e-4"],
         "imdb-judge/judge.json": ["train", "imdb-judge", *data],
     }  # fmt: skip
     running = []
@@ -79,7 +86,7 @@ def common(args: argparse.Namespace, root: Path) -> list[str]:
         *model, *data, "--model.adapter", str(root / "imdb-supervised/adapter"),
         "--rewards.reward.path", str(root / "imdb-classifier/classifier"),
         "--judges.tfidf.path", str(root / "imdb-judge/judge.json"),
-        "--batch.microbatch", "32", "--sampling.chunk", "512", "--algorithm.epochs", "2",
+        "--batch.microbatch", "64", "--sampling.chunk", "512", "--algorithm.epochs", "2",
         "--evaluation.human_rows", "128", "--checkpoint.export", "false",
         *(["--evaluation.domains.wikitext", args.domain] if args.domain else []),
         *args.extra.split(),
@@ -127,9 +134,7 @@ def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
 def pack(root: Path, out: Path) -> None:
     """Records of everything, and the adapters of the base, for `benchmarks.collect`."""
     with tarfile.open(out / "records.tgz", "w:gz") as tar:
-        for pattern in ("**/record.jsonl", "**/config.yaml", "**/environment.json", "**/timing.jsonl",
-                        "**/samples.jsonl", "**/results.json", "pilot.json", "study/*.json",
-                        "*/adapter/*.json", "*/classifier/classifier.json"):  # fmt: skip
+        for pattern in PACKED:
             for file in root.glob(pattern):
                 tar.add(file, file.relative_to(root))
     for source, name in (

@@ -3,13 +3,13 @@ equal files. Seconds and bytes go to `timing.jsonl`. No torch here.
 
 `record.jsonl` holds one JSON object a line, keys sorted, non-finite numbers as null (B42):
 
-| kind | when | fields |
-|---|---|---|
-| `start` | once | `config` (hash), `method`, `agents`, `seed`, `notes` |
-| `update` | after each update | `agent`, `update` (1-based, completed), `policy_version` (of the writer), `metrics` |
-| `event` | after a weight event | `agent`, `update`, `reason`, `moves`, `optimizer`, `critic`, `controllers`, `counts` |
-| `eval` | at update 0, when due, around events, at the end | the fields of `EvalPoint` |
-| `end` | once | `updates`, `counts` (weight moves by name), `notes` |
+* `start`, once: `config` (hash), `method`, `agents`, `seed`, `notes`.
+* `update`, after each: `agent`, `update` (completed ones, from 1), `policy_version` (of the writer),
+  `metrics`.
+* `event`, after a weight event: `agent`, `update`, `reason`, `moves`, `optimizer`, `critic`,
+  `controllers`, `counts`.
+* `eval`, at update 0, when due, around events and at the end: the fields of `EvalPoint`.
+* `end`, once: `updates`, `counts` (weight moves by name), `notes`.
 """
 
 from __future__ import annotations

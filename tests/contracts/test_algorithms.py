@@ -177,7 +177,7 @@ class _Log:
     def accumulate(self, mb: Any) -> dict[str, float]:
         self.calls.append("accumulate")
         taken = self.calls.count("accumulate")
-        return {"kl_old.k3": 1e9 if taken == self.stop_at else 0.0}
+        return {"kl_old.k3_nats_per_token": 1e9 if taken == self.stop_at else 0.0}
 
     def step(self) -> None:
         self.calls.append("step")

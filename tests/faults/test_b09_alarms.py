@@ -67,11 +67,14 @@ def test_another_temperature_is_not_called_a_minimum_length(world: Path) -> None
         run(chosen, parts=parts)
 
 
-def two_letters(eos: float, home: float, n: int, suppressed: bool) -> Experience:
-    """n completions of one token from {EOS, a}: policy p(EOS) = eos, reference p(EOS) = home."""
+def two_letters(
+    eos: float, home: float, n: int, suppressed: bool = False, share: float | None = None
+) -> Experience:
+    """n completions of one token from {EOS, a}: policy p(EOS) = eos, reference p(EOS) = home.
+    share: of EOS among the samples, where it is not the policy's."""
     ends = torch.zeros(n, dtype=torch.bool)
     if not suppressed:
-        ends[: round(eos * n)] = True
+        ends[: round((eos if share is None else share) * n)] = True
     mask = torch.ones(n, 1, dtype=torch.bool)
 
     def logp(p: float) -> torch.Tensor:
@@ -98,6 +101,14 @@ def test_a_mean_kl_far_below_zero_is_an_alarm() -> None:
     text = str(caught.value)
     assert "is -0.588 nats per sequence" in text and "below 0" in text
     assert "worst sequence 0, position 0, token 1" in text and "suppressed EOS" in text
+
+
+def test_three_standard_errors_are_the_limit() -> None:
+    """20 % EOS where the policy says 50 %: mean .2 * 1.609 - .8 * .588 = -.148, sd .88; three
+    standard errors are .33 of 64 samples and .104 of 640."""
+    self_checks.stays_positive(agent(), two_letters(0.5, 0.1, 64, share=0.2))
+    with pytest.raises(RuntimeError, match=r"is -0\.148 nats per sequence"):
+        self_checks.stays_positive(agent(), two_letters(0.5, 0.1, 640, share=0.2))
 
 
 @pytest.mark.parametrize(

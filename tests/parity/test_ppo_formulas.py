@@ -34,7 +34,7 @@ def test_loss_token_by_token(clip_range_value: float | None) -> None:
     mb = algorithm.prepare(minibatch(e, algorithm.advantages(e, local)), local)
     raw = algorithm.advantages(e, local).advantages[MASK]
     mean, std = float(raw.mean()), float(raw.std(correction=0))
-    sums = dict.fromkeys(("policy_loss", "value_loss", "entropy", "kl_old.k3"), 0.0)
+    sums = dict.fromkeys(("policy_loss", "value_loss", "entropy", "kl_old.k3_nats_per_token"), 0.0)
     sums |= {"clip_fraction": 0.0, "ratio_error": 0.0}
     n = int(MASK.sum())
     returns = mb.targets.returns
@@ -50,7 +50,7 @@ def test_loss_token_by_token(clip_range_value: float | None) -> None:
             error = max(error, (old + min(max(v - old, -0.2), 0.2) - r) ** 2)
         sums["value_loss"] += error / 2 / n
         sums["entropy"] += float(fresh.entropy[b, t]) / n
-        sums["kl_old.k3"] += (ratio - 1 - math.log(ratio)) / n
+        sums["kl_old.k3_nats_per_token"] += (ratio - 1 - math.log(ratio)) / n
         sums["clip_fraction"] += (-a * clipped > -a * ratio) / n
         sums["ratio_error"] += abs(ratio - 1) / n
     out = algorithm.loss(mb, fresh)
@@ -67,6 +67,6 @@ def test_the_first_minibatch_is_on_policy() -> None:
     algorithm, e = PPO(), experience()
     mb = algorithm.prepare(minibatch(e, algorithm.advantages(e, local)), local)
     out = algorithm.loss(mb, e.old)
-    for name in ("ratio_error", "clip_fraction", "kl_old.k3"):
+    for name in ("ratio_error", "clip_fraction", "kl_old.k3_nats_per_token"):
         assert float(out.metrics[name]) == 0
     assert float(out.metrics["policy_loss"]) == pytest.approx(0, abs=1e-6)

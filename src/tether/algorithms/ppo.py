@@ -105,7 +105,7 @@ class PPO(Algorithm):
         )
 
     def loss(self, minibatch: Minibatch, fresh: Scores) -> LossOutput:
-        """Metrics: policy_loss, value_loss, entropy (nats per token), kl_old.k3 (nats per token),
+        """Metrics: policy_loss, value_loss, entropy (nats per token), kl_old.k3_nats_per_token,
         clip_fraction (share of tokens that the clip holds), ratio_error (mean |r - 1|)."""
         w, t, old = minibatch.weights, minibatch.targets, minibatch.experience.old
         assert t.returns is not None, "PPO trains a critic: its targets have returns"
@@ -124,11 +124,11 @@ class PPO(Algorithm):
                 "policy_loss": policy.detach(),
                 "value_loss": value.detach(),
                 "entropy": entropy.detach(),
-                "kl_old.k3": weighted_sum(w, kl_k3(old_logprobs - logprobs)),
+                "kl_old.k3_nats_per_token": weighted_sum(w, kl_k3(old_logprobs - logprobs)),
                 "clip_fraction": weighted_sum(w, clipped.float()),
                 "ratio_error": weighted_sum(w, (ratio - 1).abs()),
             }
         return LossOutput(policy + self.vf_coef * value - self.ent_coef * entropy, metrics)
 
     def stop(self, metrics: dict[str, float]) -> bool:
-        return self.target_kl is not None and metrics["kl_old.k3"] > STOP_FACTOR * self.target_kl
+        return self.target_kl is not None and metrics["kl_old.k3_nats_per_token"] > STOP_FACTOR * self.target_kl

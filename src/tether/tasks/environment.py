@@ -96,25 +96,30 @@ def run_episodes(
     side: str,
     pad_id: int,
     max_turns: int = 16,
+    positions: int | None = None,
 ) -> Played:
     """Play all episodes together, turn by turn, until each is done or `horizon` tokens long.
 
     episodes, prompts, row, group: one entry a sequence (B). Length of `completion`, context
     included, is at most `horizon`; an episode that the horizon cuts is not finished (B14).
+    positions: of the model. Episodes go on together with the room of the one that has most of it,
+    but for those whose context leaves less; these go in calls of their own.
     Raises UserError for an answer that is neither done nor context, or a non-finite reward.
     """
     books = [_Book() for _ in episodes]
     open_, version, writer, bits = list(range(len(episodes))), 0, "policy", False
     for turn in range(max_turns):
-        room = max((horizon - len(books[i].ids) for i in open_), default=0)
-        open_ = [i for i in open_ if horizon - len(books[i].ids) > 0]
-        if not open_:
+        rooms = {i: horizon - len(books[i].ids) for i in open_ if horizon > len(books[i].ids)}
+        if not rooms:
             break
-        r = generate([[*prompts[i], *books[i].ids] for i in open_], open_, turn, room)
-        version, writer, bits = r.policy_version, r.writer, bits or r.allowed is not None
+        contexts = {i: [*prompts[i], *books[i].ids] for i in rooms}
+        for room, at in _together(rooms, contexts, positions).items():
+            r = generate([contexts[i] for i in at], at, turn, room)
+            version, writer, bits = r.policy_version, r.writer, bits or r.allowed is not None
+            for k, i in enumerate(at):
+                books[i].write(r, k, horizon)
         still = []
-        for k, i in enumerate(open_):
-            books[i].write(r, k, horizon)
+        for i in rooms:
             if not books[i].finished:
                 continue  # cut by the horizon: the environment never sees half a turn
             episodes[i].turns.append(decode(books[i].last))
@@ -128,6 +133,17 @@ def run_episodes(
         open_ = still
     rollout = _rollout(books, prompts, row, group, side, pad_id, version, writer, bits)
     return Played(rollout, list(episodes), [b.reward for b in books])
+
+
+def _together(
+    rooms: dict[int, int], contexts: dict[int, list[int]], positions: int | None
+) -> dict[int, list[int]]:
+    """room -> episodes that are generated in one call with that many new tokens at most."""
+    most, out = max(rooms.values()), {}
+    for i, own in rooms.items():
+        fits = positions is None or len(contexts[i]) + most <= positions
+        out.setdefault(most if fits else own, []).append(i)
+    return out
 
 
 @dataclass

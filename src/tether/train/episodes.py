@@ -57,7 +57,7 @@ def play(
             with agent.sets.swapped_in(writer) as lm:
                 chunks = list(
                     agent.engine.generate(
-                        lm, s, rows[at], groups[at], limited, (*key, "turn", number, turn),
+                        lm, s, rows[at], groups[at], limited, (*key, "turn", number, turn, room),
                         constraints=agent.constraints if constrained else [],
                         companions={k: agent.sets.residents[k] for k in agent.companions}
                         if constrained
@@ -80,6 +80,7 @@ def play(
             group=groups,
             side=agent.lm.padding_side,
             pad_id=agent.lm.pad,
+            positions=agent.lm.max_positions,
         )
         rollout = _as_wide(played.rollout, width, agent.lm.padding_side, agent.lm.pad)
         yield Played(rollout.to(device), played.episodes, played.rewards)

@@ -38,9 +38,9 @@ def test_refusals(settings: dict[str, object], message: str) -> None:
 
 def test_target_kl_stops_beyond_one_and_a_half() -> None:
     ppo = PPO(target_kl=0.1)
-    assert not ppo.stop({"kl_old.k3": 0.15})
-    assert ppo.stop({"kl_old.k3": 0.1501})
-    assert not PPO().stop({"kl_old.k3": 1e9})
+    assert not ppo.stop({"kl_old.k3_nats_per_token": 0.15})
+    assert ppo.stop({"kl_old.k3_nats_per_token": 0.1501})
+    assert not PPO().stop({"kl_old.k3_nats_per_token": 1e9})
 
 
 def test_normalisation_can_be_off_and_is_over_what_trains() -> None:

@@ -47,7 +47,9 @@ class FakeEngine:
         return Rollout(s, mask.clone(), zero, zero, finished, logprobs, bits, 3, "policy")
 
 
-def play(environment: Environment, engine: FakeEngine, horizon: int = 12) -> Played:
+def play(
+    environment: Environment, engine: FakeEngine, horizon: int = 12, positions: int | None = None
+) -> Played:
     n = len(engine.lengths)
     return run_episodes(
         environment,
@@ -61,6 +63,7 @@ def play(environment: Environment, engine: FakeEngine, horizon: int = 12) -> Pla
         group=torch.arange(n),
         side="left",
         pad_id=0,
+        positions=positions,
     )
 
 
@@ -114,3 +117,16 @@ def test_bad_answers_are_errors() -> None:
         play(Silent(), FakeEngine([1]))
     with pytest.raises(UserError, match="Broken returned the reward nan"):
         play(Broken(), FakeEngine([1]))
+
+
+def test_a_context_that_leaves_less_room_goes_in_a_call_of_its_own() -> None:
+    # 11 positions, horizon 9. After one turn and its answer the first episode is 1 + 7 long with
+    # room for 2, the second 2 + 4 long with room for 5, which would not fit behind the first's 8.
+    engine = FakeEngine([4, 1])
+    play(AskTwice(), engine, horizon=9, positions=11)
+    assert [(rows, room) for _, rows, _, room in engine.calls] == [
+        ([0, 1], 9),
+        ([0], 2),
+        ([1], 5),
+    ]
+    assert all(len(c) + room <= 11 for contexts, _, _, room in engine.calls for c in contexts)
