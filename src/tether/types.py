@@ -98,6 +98,9 @@ class Scores(Rows):
     """[B] V(state after the last real token): the bootstrap of a truncated sequence (B14)."""
     exact_kl: dict[str, Tensor] = field(default_factory=dict)
     """set name -> [B,T] KL(policy || set) over the vocabulary at temperature 1, nats per token."""
+    set_logprobs: dict[str, Tensor] = field(default_factory=dict)
+    """set name -> [B,T] that set's free log-probs of the same tokens, from the same pass as its
+    `exact_kl`."""
 
     _OPTIONAL: ClassVar[dict[str, str]] = {
         "entropy": "needs_entropy",

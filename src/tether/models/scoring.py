@@ -58,7 +58,7 @@ def score(
     temperature, allowed: of the sampling distribution; `free_logprobs` ignore both.
     critic: adds `values` and `last_value`. entropy: adds the sampling distribution's.
     against: set name -> resident model; adds the exact KL(policy || set) of the free
-    distributions, no gradient through the set.
+    distributions and the set's log-probs of the tokens, no gradient through the set.
     """
     hidden = critic is not None and critic.reads_policy
     logits, states = lm.forward(s, hidden=hidden)
@@ -73,16 +73,18 @@ def score(
         asked["last_value"] = every.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
     if entropy:
         asked["entropy"] = torch.where(mask, entropy_of(used), 0.0)
-    exact = {}
+    exact, theirs = {}, {}
     for name, other in (against or {}).items():
         with torch.no_grad():
             q = log_softmax(other.forward(s)[0])
         exact[name] = torch.where(mask, kl_exact(free, q), 0.0)
+        theirs[name] = torch.where(mask, pick(q, s.completion), 0.0)
     free_picked = torch.where(mask, pick(free, s.completion), 0.0)
     return Scores(
         logprobs=free_picked if plain else torch.where(mask, pick(used, s.completion), 0.0),
         free_logprobs=free_picked,
         exact_kl=exact,
+        set_logprobs=theirs,
         **asked,
     )
 

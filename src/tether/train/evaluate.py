@@ -148,7 +148,8 @@ class _Evaluation:
         self.policy: Scores = score_all(
             agent.lm, s, entropy=True, against={"initial": initial}, microbatch=micro
         )
-        self.initial: Scores = score_all(initial, s, microbatch=micro)
+        theirs = self.policy.set_logprobs["initial"]
+        self.initial = Scores(logprobs=theirs, free_logprobs=theirs)
 
     def _drift(self) -> Gauges:
         mask = self.plain.sequences.completion_mask & self.plain.sampled
