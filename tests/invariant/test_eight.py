@@ -86,7 +86,7 @@ def test_2_policy_is_reference_before_any_update(
     for name in ("initial", "ema"):
         assert torch.equal(e.references[name].free_logprobs, e.old.free_logprobs)
     assert agent.measured["kl/initial.k1_nats_per_seq"][0] == 0.0
-    assert agent.measured["reward/kl.mean"][0] == 0.0
+    assert agent.measured["tether/kl/reward.mean"][0] == 0.0
 
 
 def placed(s: Sequences, lm: Any, row: int, pads: int) -> Sequences:

@@ -131,7 +131,7 @@ class RewardSet:
 
     def __post_init__(self) -> None:
         for name, reward in self.rewards.items():
-            if name in ("score", "dropped"):
+            if name in ("score", "total", "dropped", "environment"):
                 raise UserError(f"a reward cannot be called {name!r}: the record uses that name")
             if not math.isfinite(reward.weight):
                 raise UserError(f"{label(name, reward)}: weight is {reward.weight}")

@@ -235,10 +235,8 @@ def collect(
         if (added := t.reward(e)) is not None:
             added = torch.where(mask, added, 0.0)
             shaped = shaped + added
-            agent.measured[f"reward/{name}.mean"] = (
-                _mean(added.sum(1), has),
-                agent.version,
-            )
+            mean = _mean(added.sum(1), has)
+            agent.measured[f"tether/{name}/reward.mean"] = (mean, agent.version)
     e = replace(e, rewards=shaped)
     _measure(agent, e, has)
     for t in agent.tethers.values():
