@@ -4,8 +4,8 @@ equal files. Seconds and bytes go to `timing.jsonl`. No torch here.
 `record.jsonl` holds one JSON object a line, keys sorted, non-finite numbers as null (B42):
 
 * `start`, once: `config` (hash), `method`, `agents`, `seed`, `notes`.
-* `update`, after each: `agent`, `update` (completed ones, from 1), `policy_version` (of the writer),
-  `metrics`.
+* `update`, after each: `agent`, `update` (completed ones, from 1), `policy_version` (of the
+  writer), `metrics`.
 * `event`, after a weight event: `agent`, `update`, `reason`, `moves`, `optimizer`, `critic`,
   `controllers`, `counts`.
 * `eval`, at update 0, when due, around events and at the end: the fields of `EvalPoint`.

@@ -58,7 +58,11 @@ def first_minibatch(agent: Any, e: Any) -> dict[str, float]:
 def test_1_first_ratios_are_one(worlds: dict[str, Path], kind: str, lora: bool) -> None:
     agent = agent_of(chosen(worlds, kind, LORA if lora else {}))
     m = first_minibatch(agent, collected(agent))
-    assert m["ratio_error"] <= 1e-6 and m["clip_fraction"] == 0 and abs(m["kl_old.k3_nats_per_token"]) <= 1e-6
+    assert (
+        m["ratio_error"] <= 1e-6
+        and m["clip_fraction"] == 0
+        and abs(m["kl_old.k3_nats_per_token"]) <= 1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

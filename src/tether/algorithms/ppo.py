@@ -131,4 +131,7 @@ class PPO(Algorithm):
         return LossOutput(policy + self.vf_coef * value - self.ent_coef * entropy, metrics)
 
     def stop(self, metrics: dict[str, float]) -> bool:
-        return self.target_kl is not None and metrics["kl_old.k3_nats_per_token"] > STOP_FACTOR * self.target_kl
+        return (
+            self.target_kl is not None
+            and metrics["kl_old.k3_nats_per_token"] > STOP_FACTOR * self.target_kl
+        )

@@ -26,8 +26,9 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}; see {self.prog} --help")
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Like `parse_args`; an option that is not there is answered with the nearest."""
-        found, rest = self.parse_known_args(list(words))
+        """Like `parse_args`, options and words in any order. An option that is not there is
+        answered with the nearest."""
+        found, rest = self.parse_known_intermixed_args(list(words))
         if rest:
             raise unknown("option", rest[0], self.options(), self.prog)
         return found

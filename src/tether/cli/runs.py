@@ -97,5 +97,8 @@ def generate(words: list[str]) -> int:
 def _lines(file: Path) -> list[str]:
     if not file.is_file():
         raise UserError(f"there is no file '{file}' of prompts")
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise UserError(f"{file} is not UTF-8 text (byte {e.start}): convert it") from e
     return [line for line in text.splitlines() if line.strip()]

@@ -74,6 +74,8 @@ def _get(settings: Any, path: str) -> Any:
 def _check_run(s: RunSettings, place: str) -> None:
     if not 0 < s.sampling.top_p <= 1:
         raise UserError(f"sampling.top_p{place} is {s.sampling.top_p}, must be in (0, 1]")
+    if not all(0 <= b < 1 for b in s.optimizer.betas):
+        raise UserError(f"optimizer.betas{place} is {list(s.optimizer.betas)}, must be in [0, 1)")
     if s.sampling.greedy:
         raise UserError(
             f"sampling.greedy{place} leaves nothing to learn from; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tether.config.errors import UserError
@@ -17,6 +18,13 @@ def refuse_taken(settings: Settings) -> None:
     """Raises UserError where the folder holds a run (the mend: another name, or resume) or other
     files; an empty folder is free."""
     folder = run_folder(settings)
+    above = folder.parent.absolute()
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir():
+        raise UserError(f"{above} is a file; choose another folder of runs: --root FOLDER")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"{above} cannot be written to; choose another folder: --root FOLDER")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; choose another name: --name NAME")
     if not folder.is_dir() or not any(folder.iterdir()):

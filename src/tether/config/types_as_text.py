@@ -184,7 +184,7 @@ def _adapter(hint: Any) -> Any:
 def leaf(hint: Any, value: Any) -> Any:
     """A value of a scalar type, by pydantic. Raises ValueError where it is none.
 
-    Stricter than pydantic's lax mode in one respect: true is not 1, and NaN is no number.
+    Stricter than pydantic's lax mode: true is not 1, NaN and infinity are no numbers.
     """
     if hint is Any:
         return value
@@ -197,6 +197,6 @@ def leaf(hint: Any, value: Any) -> Any:
     if hint is bool and not isinstance(value, bool):
         raise ValueError("not a truth value")
     out = _adapter(hint).validate_python(value)
-    if isinstance(out, float) and math.isnan(out):
-        raise ValueError("NaN")
+    if isinstance(out, float) and not math.isfinite(out):
+        raise ValueError("not finite")
     return out

@@ -138,11 +138,18 @@ def load_classifier(
     try:
         config = AutoConfig.from_pretrained(path)
         silence_config(config)
-        module = AutoModelForSequenceClassification.from_pretrained(
-            path, config=config, dtype=resolve_dtype(dtype, place)
-        ).to(place)
+        module, report = AutoModelForSequenceClassification.from_pretrained(
+            path, config=config, dtype=resolve_dtype(dtype, place), output_loading_info=True
+        )
     except (OSError, ValueError, KeyError, ImportError) as e:
         raise cannot_load("classifier", path, e) from e
+    if report["missing_keys"]:
+        raise UserError(
+            f"classifier {path!r} lacks {sorted(report['missing_keys'])[0]!r}: it is no trained "
+            "classifier (a language model has no classification head); train one, or give a "
+            "sequence-classification model"
+        )
+    module = module.to(place)
     tokenizer = load_tokenizer_of(path)
     silence_module(module)
     return TextClassifier(

@@ -98,6 +98,8 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as e:
         raise UserError(f"model.device = {name!r} is not a device; write auto, cpu or cuda") from e
+    if device.type == "meta":
+        raise UserError("model.device = 'meta' holds no numbers; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"model.device = {name!r}: torch sees no CUDA device here; use auto or cpu")
     return device
@@ -161,6 +163,7 @@ def load_tokenizer(settings: ModelSettings) -> Any:
     except (OSError, ValueError, ImportError, KeyError, TypeError) as e:
         raise cannot_load("model.tokenizer", path, e) from e
     check_eos(tokenizer, path)
+    check_reads(tokenizer, path)
     return tokenizer
 
 
@@ -170,6 +173,16 @@ def check_eos(tokenizer: Any, path: str) -> None:
         raise UserError(
             f"model.tokenizer: the tokenizer of {path!r} has no EOS token, so no completion could "
             "end; set eos_token in its tokenizer_config.json or give another tokenizer"
+        )
+
+
+def check_reads(tokenizer: Any, path: str) -> None:
+    """Raises UserError for a tokenizer that turns text into nothing: what transformers makes of a
+    folder without tokenizer files."""
+    if not tokenizer("a line of text", add_special_tokens=False)["input_ids"]:
+        raise UserError(
+            f"model.tokenizer: the tokenizer of {path!r} turns text into no token at all (its files"
+            " are missing or empty); give one with model.tokenizer"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 
 from tether.config.errors import UserError
@@ -44,11 +45,17 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> list[int]:
                 "the prompts are chat messages but the tokenizer has no chat template; "
                 "use text prompts or a chat model"
             )
-        ids = list(
-            tokenizer.apply_chat_template(
-                list(prompt), add_generation_prompt=True, tokenize=True, return_dict=False
+        try:
+            ids = list(
+                tokenizer.apply_chat_template(
+                    list(prompt), add_generation_prompt=True, tokenize=True, return_dict=False
+                )
             )
-        )
+        except TemplateError as e:
+            raise UserError(
+                f"the tokenizer's chat template fails on a prompt: {e}; its first message is "
+                f"{str(prompt[0])[:60]}"
+            ) from e
     if ids:
         return ids
     start = tokenizer.bos_token_id

@@ -103,7 +103,10 @@ class WeightSets:
             self.residents[name], self.working[name] = self._module_for(name)
 
     def _from_source(self, name: str, source: str, device: str | None) -> None:
-        other = load_beside(source, self.lm)
+        try:
+            other = load_beside(source, self.lm)
+        except UserError as e:
+            raise UserError(f"the weights '{name}': {str(e).removeprefix('model.path: ')}") from e
         theirs = w.trainable(other.module)
         mine = self.sets["policy"]
         if {n: t.shape for n, t in theirs.items()} == {n: t.shape for n, t in mine.items()}:

@@ -122,15 +122,20 @@ class FunctionReward(Reward):
                 )
 
     def __call__(self, batch: RewardBatch) -> Sequence[Any]:
-        everything: dict[str, Any] = {k: v for k, v in batch.columns.items() if k not in TAKEN}
-        everything |= {
-            "prompts": batch.prompts,
-            "completions": batch.trl_completions,
-            "completion_ids": batch.completion_ids,
-            "trainer_state": batch.trainer_state,
-            "log_extra": batch.log_extra,
-            "log_metric": batch.log_metric,
-        } | self.arguments
+        # User code may change the lists it is given; nobody else must see that.
+        columns = {k: list(v) for k, v in batch.columns.items() if k not in TAKEN}
+        everything: dict[str, Any] = (
+            columns
+            | {
+                "prompts": list(batch.prompts),
+                "completions": batch.trl_completions,
+                "completion_ids": [list(ids) for ids in batch.completion_ids],
+                "trainer_state": batch.trainer_state,
+                "log_extra": batch.log_extra,
+                "log_metric": batch.log_metric,
+            }
+            | self.arguments
+        )
         names = self._parameters or {}
         if not self._takes_all:
             everything = {k: v for k, v in everything.items() if k in names}

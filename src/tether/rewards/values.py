@@ -37,6 +37,21 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+LARGEST = 1e18
+"""Squares and sums over a batch of such numbers still fit fp32."""
+
+
+def as_float(value: Real) -> float:
+    """A number as float; infinite where it is too large to train on."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf
+    if math.isnan(number) or abs(number) <= LARGEST:
+        return number
+    return math.copysign(math.inf, number)
+
+
 def collect(returned: Any, name: str, reward: Reward, batch: RewardBatch) -> list[Value]:
     """n values of one reward. Non-finite numbers are an error, or None where `missing` is drop."""
     n = len(batch)
@@ -74,7 +89,7 @@ def _value(raw: Any, name: str, reward: Reward, batch: RewardBatch, i: int) -> V
             i,
             f"returned {_short(raw)} ({type(raw).__name__}); return a number, None or a list",
         )
-    number = float(value)
+    number = as_float(value)
     if math.isfinite(number):
         return number
     if reward.missing == "drop":
@@ -84,7 +99,8 @@ def _value(raw: Any, name: str, reward: Reward, batch: RewardBatch, i: int) -> V
         reward,
         batch,
         i,
-        f"returned {number}; return a finite number, or None where the reward does not apply "
+        f"returned {_short(raw)}; return a finite number of at most {LARGEST:g}, or None where the "
+        "reward does not apply "
         "(missing: drop leaves such samples out)",
     )
 
@@ -113,7 +129,7 @@ def _tokens(
                 i,
                 f"returned {_short(raw)} ({type(raw).__name__}) for token {t + 1}; return numbers",
             )
-        numbers.append(float(item))
+        numbers.append(as_float(item))
     if all(math.isfinite(x) for x in numbers):
         return numbers
     if reward.missing == "drop":
@@ -124,6 +140,6 @@ def _tokens(
         reward,
         batch,
         i,
-        f"returned {numbers[bad]} for token {bad + 1}; return finite numbers, or None for a "
+        f"returned {_short(value[bad])} for token {bad + 1}; return finite numbers, or None for a "
         "completion to which the reward does not apply",
     )

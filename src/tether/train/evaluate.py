@@ -55,9 +55,7 @@ def evaluate(
     with agent.sets.beside("initial") as initial:
         human = human_gauges(agent, initial) if split == "validation" else Gauges()
         for policy in ("exported", "constrained") if agent.constraints else ("exported",):
-            one = _Evaluation(
-                agent, initial, split, policy == "constrained", prompts, step=update
-            )
+            one = _Evaluation(agent, initial, split, policy == "constrained", prompts, step=update)
             point = EvalPoint(
                 agent=agent.name,
                 update=update,
@@ -118,6 +116,7 @@ class _Evaluation:
     ) -> None:
         """step: what rewards see as `trainer_state.global_step`. scored: call the rewards."""
         self.agent, self.split, self.constrained = agent, split, constrained
+        self.scored = scored
         self.task: Task = agent.tasks[split]
         settings = agent.evaluation
         wanted = prompts or (settings.prompts if split == "validation" else settings.test_prompts)
@@ -178,7 +177,8 @@ class _Evaluation:
         ids = ids_of(self.rollout.sequences)
         pairs = _everywhere(list(zip(ids, self.rollout.finished.tolist(), strict=True)))
         text = text_gauges([i for i, _ in pairs], [f for _, f in pairs])
-        values = gauges.values | text
+        logged = {f"reward/{k}": v for k, v in self.rewards.metrics.items()} if self.scored else {}
+        values = gauges.values | text | logged
         return {
             "prompts": n,
             "reward": reward,
@@ -211,6 +211,7 @@ class _Evaluation:
                     "judges": {k: v[i] for k, v in self.judges.per_function.items()}
                     if self.judges
                     else {},
+                    "extra": {k: v[i] for k, v in self.rewards.extra.items()},
                     "drift_nats": nats[i] if self.plain is self.rollout else None,
                 }
             )

@@ -54,7 +54,10 @@ def _texts(path: Path, name: str) -> list[str]:
         with opener(path, "rt", encoding="utf-8") as f:
             texts = [t.strip() for t in f.read().split("\n") if len(t.split()) >= 8]
     else:
-        table = read(DataSettings(path=str(path)), "train")
+        try:
+            table = read(DataSettings(path=str(path)), "train")
+        except UserError as e:
+            raise UserError(f"{where}: {str(e).removeprefix('data.path ')}") from e
         if "text" not in table:
             raise UserError(f"{where}: {path} has no column 'text' but {sorted(table)}")
         texts = list(table["text"])

@@ -5,6 +5,7 @@ The learning rate is a function of the counters, so there is no scheduler state 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -87,13 +88,17 @@ class MasterOptimizer:
         return warm * max(0.0, 1.0 - step / max(self.total_steps, 1))
 
     def step(self, lrs: dict[str, float], step: int, *, policy: bool = True) -> dict[str, float]:
-        """One AdamW step at `lrs` (by group) times the schedule; returns the gradient norms."""
+        """One AdamW step at `lrs` (by group) times the schedule; returns the gradient norms. Where
+        one is not finite no step is taken."""
         self.gather_gradients()
         self.sum_over_ranks()
         if not policy:
             for p in self.groups["policy"]:
                 p.grad = None
         norms = self.clip()
+        if not all(math.isfinite(n) for n in norms.values()):
+            self.zero()
+            return norms
         for group in self.adam.param_groups:
             group["lr"] = lrs[group["name"]] * self.factor(step)
         self.adam.step()

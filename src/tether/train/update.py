@@ -3,6 +3,7 @@ optimizer steps, ticks. Box numbers 7 to 9 of the loop."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tether.algorithms.base import Algorithm
+from tether.config.errors import UserError
 from tether.core.kl import kl_exact
 from tether.core.masking import token_weights
 from tether.core.weights import local
@@ -142,11 +144,23 @@ class PolicyLearner:
         norms = agent.optimizer.step(lrs, self._clock().minibatch, policy=policy)
         for name, norm in norms.items():
             self.note({f"grad_norm_{name}": norm})
+        self._finite(norms)
         agent.sets.publish("policy")
         agent.sets.publish("critic")
         if policy:
             self._taken += 1
             self._tick("minibatch")
+
+    def _finite(self, norms: dict[str, float]) -> None:
+        """A step along such a gradient would leave weights that are NaN for good. The run stops
+        here; what was written stands, and counts in a study (evaluation protocol, section 4)."""
+        for name, norm in norms.items():
+            if not math.isfinite(norm):
+                raise UserError(
+                    f"update {self._clock().update + 1}: the gradient of the {name} is {norm}, so"
+                    " the run has diverged; lower algorithm.lr, scale the rewards down, or set"
+                    " model.dtype to float32"
+                )
 
     def stepped(self) -> None:
         self._taken += 1

@@ -1,0 +1,137 @@
+"""What hostile but honest users gave it: one line each, or the right numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.models_for_tests import byte_tokenizer
+from tests.runs_for_tests import agent_of, lines, make_world, run, settings
+from tether.cli.main import main
+from tether.config.errors import UserError
+from tether.config.folder import refuse_taken
+from tether.train.update import PolicyLearner
+from tether.types import Clock
+
+ODD = str(Path(__file__).parents[2] / "odd_rewards.py")
+
+
+def odd(name: str) -> dict[str, Any]:
+    return {"rewards": {"reward": {"kind": "function", "function": f"{ODD}:{name}"}}}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("odd"))
+
+
+def test_a_folder_without_tokenizer_files_is_refused(world: Path, tmp_path: Path) -> None:
+    for file in (world / "model").iterdir():
+        if not file.name.startswith("tokenizer") and file.name != "special_tokens_map.json":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(UserError, match=r"model\.tokenizer|EOS"):
+        agent_of(settings(world, model={"path": str(tmp_path)}))
+
+
+def test_a_tokenizer_that_reads_nothing_is_refused() -> None:
+    from tether.models.loading import check_reads
+
+    with pytest.raises(UserError, match="turns text into no token at all"):
+        check_reads(lambda text, **_: {"input_ids": []}, "x")
+    check_reads(byte_tokenizer(), "x")
+
+
+def test_a_language_model_is_no_classifier(world: Path) -> None:
+    from tether.models.classifier_loading import load_classifier
+
+    with pytest.raises(UserError, match=r"lacks 'score\.weight': it is no trained classifier"):
+        load_classifier(str(world / "model"), device="cpu")
+
+
+def test_user_code_may_change_its_lists(world: Path) -> None:
+    folder = run(settings(world, odd("eats_its_lists"), name="eats", updates=2))
+    scores = [x["metrics"]["reward/score.mean"] for x in lines(folder) if x["kind"] == "update"]
+    assert len(scores) == 2 and all(s > 0 for s in scores)
+
+
+def test_numbers_beyond_fp32_are_named(world: Path) -> None:
+    with pytest.raises(UserError, match=r"sample 1 of 4.*finite number of at most 1e\+18"):
+        run(settings(world, odd("too_large"), name="large", updates=1))
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run(world: Path) -> None:
+    agent = agent_of(settings(world, odd("steep")))
+    learner = PolicyLearner(agent, agent.algorithm, lambda unit: [], Clock, 0)
+    before = {n: t.clone() for n, t in agent.sets.sets["policy"].items()}
+    first = next(iter(agent.sets.sets["policy"].values()))
+    first.grad = torch.full_like(first, float("nan"))
+    with pytest.raises(UserError, match=r"update 1: the gradient of the policy is nan"):
+        learner.step()
+    assert all(torch.equal(t, before[n]) for n, t in agent.sets.sets["policy"].items())
+
+
+def test_what_rewards_log_is_kept(world: Path) -> None:
+    folder = run(settings(world, odd("talkative"), name="talks", updates=2))
+    samples = [json.loads(x) for x in (folder / "samples.jsonl").read_text().splitlines()]
+    assert samples and all(s["extra"]["words"] == len(s["completion"].split()) for s in samples)
+    evaluations = [x for x in lines(folder) if x["kind"] == "eval"]
+    assert all(x["metrics"]["reward/log.calls"] == 1.0 for x in evaluations)
+
+
+@pytest.mark.parametrize("column", ["prompt", "reference"])
+def test_half_a_surrogate_pair_names_its_row(world: Path, tmp_path: Path, column: str) -> None:
+    file = tmp_path / "p.jsonl"
+    rows = [{"prompt": f"a film {i}", "reference": " good"} for i in range(12)]
+    rows[7][column] = "a \ud83d film"
+    file.write_text("\n".join(json.dumps(r) for r in rows))
+    with pytest.raises(UserError, match=rf"row 8, column '{column}': character 3 is half"):
+        agent_of(settings(world, data={"path": str(file)}))
+
+
+def test_a_chat_template_that_fails_is_one_line() -> None:
+    from tether.models.tokenizing import encode_prompt
+
+    tokenizer = byte_tokenizer()
+    for template in ("{{ raise_exception('no system role') }}", "{% for m in"):
+        tokenizer.chat_template = template
+        with pytest.raises(UserError, match="chat template fails on a prompt"):
+            encode_prompt(tokenizer, [{"role": "user", "content": "hello"}])
+
+
+def test_a_root_that_is_a_file_is_refused(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(UserError, match="is a file; choose another folder of runs"):
+        refuse_taken(settings(world, root=str(tmp_path / "runs" / "deeper")))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": {"betas": [1.5, 2]}}, r"optimizer\.betas.*must be in \[0, 1\)"),
+        ({"sampling": {"temperature": float("inf")}}, r"sampling\.temperature"),
+        ({"algorithm": {"lr": float("inf")}}, r"algorithm\.lr"),
+    ],
+)
+def test_numbers_out_of_range(world: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        settings(world, change)
+
+
+def test_the_meta_device_is_refused(world: Path) -> None:
+    with pytest.raises(UserError, match="meta"):
+        agent_of(settings(world, model={"device": "meta"}))
+
+
+def test_options_and_words_in_any_order(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(world / "model")
+    assert main(["generate", model, "--max-new-tokens", "3", "a film", "-n", "1"]) == 0
+    assert "a film" in capsys.readouterr().out
+
+
+def test_a_reference_that_is_not_there_says_where(world: Path) -> None:
+    with pytest.raises(UserError, match=r"the weights 'reference'.*nowhere"):
+        agent_of(settings(world, tethers={"kl": {"kind": "kl", "model": "./nowhere"}}))
