@@ -27,3 +27,7 @@ def talkative(completions: list[str], log_extra: Any, log_metric: Any, **_: Any)
     log_extra("words", [len(c.split()) for c in completions])
     log_metric("calls", 1.0)
     return [float(len(c)) for c in completions]
+
+
+def never(completions: list[str], **_: Any) -> list[None]:
+    return [None for _ in completions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 
@@ -17,7 +18,7 @@ Say = Callable[[str], None]
 def showing() -> Iterator[tuple[Report, Say]]:
     """What `train` and `resume` tell: a progress function and a function for single lines."""
     if not sys.stdout.isatty():
-        yield _line, lambda text: print(text, flush=True)
+        yield _line, _say
         return
     from rich.progress import (
         BarColumn,
@@ -44,4 +45,12 @@ def showing() -> Iterator[tuple[Report, Say]]:
 
 
 def _line(done: int, total: int, words: str) -> None:
-    print(f"update {done}/{total}  {words}", flush=True)
+    _say(f"update {done}/{total}  {words}")
+
+
+def _say(text: str) -> None:
+    """A line; where the reader of a pipe went away (`| head`), the work goes on without one."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

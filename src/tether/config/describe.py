@@ -48,6 +48,10 @@ def part_description(family: str, kind: str, where: str = "") -> Description:
     return shipped if shipped is not None else describe(load(family, kind, where), where)
 
 
+_FAULT = re.compile(r" \(B\d\d(?:, B\d\d)*\)")
+"""Numbers of known faults, which docstrings cite for those who read the source."""
+
+
 def describe(cls: Any, where: str = "") -> Description:
     """Read a dataclass (its fields and docs) or, for a recipe, a function's docstring."""
     source = f"{cls.__module__}:{cls.__qualname__}"
@@ -63,7 +67,7 @@ def describe(cls: Any, where: str = "") -> Description:
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as e:
         raise UserError(f"{source}: an annotation names what is not imported: {e}") from e
-    docs = field_docs(cls)
+    docs = {k: _FAULT.sub("", v) for k, v in field_docs(cls).items()}
     fields: dict[str, Any] = {}
     for f in dataclasses.fields(cls):
         if not f.init:
@@ -80,7 +84,7 @@ def summary_of(thing: Any) -> str:
     """What a docstring says first: its first paragraph without sources."""
     doc = thing.__dict__.get("__doc__") if inspect.isclass(thing) else thing.__doc__
     first = inspect.cleandoc(doc or "").split("\n\n")[0]
-    return " ".join(first.split()).split(" Source:")[0]
+    return _FAULT.sub("", " ".join(first.split()).split(" Source:")[0])
 
 
 def _default(f: Any) -> Any:

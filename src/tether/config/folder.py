@@ -27,12 +27,12 @@ def refuse_taken(settings: Settings) -> None:
         raise UserError(f"{above} cannot be written to; choose another folder: --root FOLDER")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; choose another name: --name NAME")
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir() or not any(p.name != ".lock" for p in folder.iterdir()):
         return
     if (folder / "config.yaml").is_file() and not _has_work(folder):
         raise UserError(
-            f"{folder} holds a run that failed before its first update: remove the folder, or "
-            "choose another name: --name NAME"
+            f"{folder} holds a run that failed before its first update: mend the cause and `tether "
+            f"resume {folder}`, or choose another name: --name NAME"
         )
     config = folder / "config.yaml"
     if not config.is_file():

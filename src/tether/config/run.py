@@ -126,7 +126,7 @@ class SamplingSettings:
     """`sampled`: ratios use the distribution that sampled. `full`: temperature and vocabulary
     untouched, as RL4LMs and the Elastic Reset code score (ratios stay 1 at the first minibatch)."""
     chunk: int = 256
-    """Sequences that are generated at once."""
+    """Sequences that are generated at once: memory, and which random numbers a sequence gets."""
 
 
 @dataclass(frozen=True, kw_only=True)

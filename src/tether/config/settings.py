@@ -38,10 +38,19 @@ def parse(mapping: Mapping[str, Any], where: str = "") -> Settings:
     if job not in JOBS:
         raise unknown("job", str(job), JOBS, where)
     settings: Settings = convert(
-        SettingsType(JOBS[job].__name__), normalised(mapping), Place("", where)
+        SettingsType(JOBS[job].__name__), _as_in_training(normalised(mapping)), Place("", where)
     )
     check_together(settings, where)
     return settings
+
+
+def _as_in_training(mapping: dict[str, Any]) -> dict[str, Any]:
+    """What `evaluation.sampling` does not say is as in training (B35)."""
+    evaluation, sampling = mapping.get("evaluation"), mapping.get("sampling")
+    own = evaluation.get("sampling") if isinstance(evaluation, Mapping) else None
+    if not isinstance(own, Mapping) or not isinstance(sampling, Mapping):
+        return mapping
+    return {**mapping, "evaluation": {**evaluation, "sampling": {**sampling, **own}}}  # type: ignore[dict-item]
 
 
 def dump(settings: Settings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -179,9 +180,10 @@ def check_eos(tokenizer: Any, path: str) -> None:
 def check_reads(tokenizer: Any, path: str) -> None:
     """Raises UserError for a tokenizer that turns text into nothing: what transformers makes of a
     folder without tokenizer files."""
-    if not tokenizer("a line of text", add_special_tokens=False)["input_ids"]:
+    ids = set(tokenizer("a line of text", add_special_tokens=False)["input_ids"])
+    if ids <= {tokenizer.unk_token_id}:
         raise UserError(
-            f"model.tokenizer: the tokenizer of {path!r} turns text into no token at all (its files"
+            f"model.tokenizer: the tokenizer of {path!r} reads no word of a plain text (its files"
             " are missing or empty); give one with model.tokenizer"
         )
 
@@ -214,11 +216,22 @@ def _load_module(
                 config, dtype=dtype, trust_remote_code=settings.trust_remote_code
             )
     try:
-        module = auto.from_pretrained(
-            settings.path, config=config, dtype=dtype, **_where(settings), **_unpacked(settings)
+        module, report = auto.from_pretrained(
+            settings.path,
+            config=config,
+            dtype=dtype,
+            output_loading_info=True,
+            **_where(settings),
+            **_unpacked(settings),
         )
-    except (OSError, ValueError, ImportError, KeyError) as e:
+    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as e:
         raise cannot_load("model.path", settings.path, e) from e
+    if report["missing_keys"]:
+        raise UserError(
+            f"model.path: {settings.path!r} lacks {len(report['missing_keys'])} tensors of its own "
+            f"architecture ({sorted(report['missing_keys'])[0]!r}...), which would be random; mend "
+            "the files, or set model.random_weights for a model without training"
+        )
     if settings.gguf_file is not None:
         _forget_gguf(module)
     return module
@@ -244,6 +257,22 @@ def _forget_gguf(module: Any) -> None:
         module.is_quantized = False
 
 
+def _same_words(path: str, lm: LanguageModel) -> None:
+    """Raises UserError where the other model's tokenizer gives another meaning to the policy's ids
+    (a KL between the two would be a number without one). Weights without a tokenizer pass."""
+    try:
+        theirs = AutoTokenizer.from_pretrained(path).get_vocab()
+    except (OSError, ValueError, ImportError, KeyError, TypeError):
+        return
+    mine = lm.tokenizer.get_vocab()
+    odd = [w for w, i in theirs.items() if mine.get(w, i) != i]
+    if odd:
+        raise UserError(
+            f"{path!r} has another tokenizer than the policy: {odd[0]!r} is {theirs[odd[0]]} there "
+            f"and {mine[odd[0]]} here ({len(odd)} tokens differ)"
+        )
+
+
 def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
     """Another model (folder or hub id) with the policy's dtype, device, tokenizer and stops: a
     foreign reference. Nothing of it trains unless its weights are taken over."""
@@ -254,6 +283,7 @@ def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
         raise UserError(
             f"{path!r} and the policy are not of one kind (decoder-only / encoder-decoder)"
         )
+    _same_words(path, lm)
     module = _load_module(settings, config, lm.dtype, 0).to(lm.device)
     silence_module(module)
     return LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)

@@ -6,15 +6,17 @@ from validation records, as the choice between checkpoints is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tether.analysis.frontier import Checkpoint, Step, area, at, steps
 from tether.analysis.intervals import Summary, summarise
 from tether.analysis.recovery import Recovery, Seen, recoveries
 from tether.config.errors import UserError
 from tether.records import EvalPoint
-from tether.reports.runs import Plan, Run, drift
+from tether.reports.runs import Plan, Run, drift, settings
 
 BUDGETS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Nats per completion."""
@@ -200,8 +202,36 @@ def _recoveries(run: Run) -> list[Recovery]:
     return recoveries([Seen(p.update, p.side, p.reward, drift(p)) for p in run.around_resets()])
 
 
+SHARED = (
+    *("model.path", "model.revision", "model.adapter", "data", "rewards"),
+    *("evaluation.prompts", "evaluation.seed", "evaluation.sampling"),
+)
+"""Settings that runs must share, or their rewards and drifts are of different things."""
+
+
+def unlike(runs: Sequence[Run]) -> list[str]:
+    """Those of `SHARED` in which the runs differ."""
+    found = []
+    for key in SHARED:
+        values = set()
+        for r in runs:
+            value: Any = settings(r)
+            for name in key.split("."):
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if value is not None:
+                values.add(json.dumps(value, sort_keys=True, default=str))
+        if len(values) > 1:
+            found.append(key)
+    return found
+
+
 def _notes(runs: Sequence[Run], split: str, start: float | None, highest: float) -> tuple[str, ...]:
     notes = []
+    if differ := unlike(runs):
+        notes.append(
+            f"These runs differ in {', '.join(differ)}: their rewards or drifts are of different "
+            "things, and neither means nor curves over them say anything."
+        )
     failed = [r for r in runs if r.failed]
     if failed:
         notes.append(

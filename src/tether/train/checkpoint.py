@@ -154,6 +154,8 @@ def problem(path: Path) -> str | None:
         return "it was not completed"
     try:
         files = json.loads(marker.read_text(encoding="utf-8"))
+        if set(files) != {"tensors.safetensors", "state.json"}:
+            return "its marker is damaged"
         for name, facts in files.items():
             file = path / name
             if not file.exists():

@@ -280,6 +280,8 @@ def _measure_rewards(agent: Agent, result: RewardResult) -> None:
     for name, values in result.per_function.items():
         has = torch.tensor([v is not None for v in values], device=device)
         x = torch.tensor([v or 0.0 for v in values], device=device, dtype=torch.float32)
+        if not int(total(has.sum())):
+            continue  # it applied to no sample: there is no mean
         agent.measured[f"reward/{name}.mean"] = (_mean(x, has), agent.version)
     for name, value in result.metrics.items():
         agent.measured[f"reward/{name}"] = (value, agent.version)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file
 
+from tether.config.errors import UserError
 from tether.core.weights import exchange_
 from tether.distributed.total import barrier, main_process
 from tether.models.export import export
@@ -26,19 +27,25 @@ if TYPE_CHECKING:
 
 def finish(run: Run) -> None:
     """Everything here is repeated from the last checkpoint if it is cut short: the end line comes
-    last, since it is what calls a run complete."""
+    last, since it is what calls a run complete. A clock that did not tick as it should is an error,
+    raised when nothing more can be lost."""
     seed_user_code(run.settings.seed, run.update + 1)
-    notes = {}
+    notes, broken = {}, []
     for a in run.agents:
         clock = run.clocks[a.name]
-        self_checks.clocks_kept(a, clock)
-        notes[a.name] = self_checks.never_fired(a) + self_checks.steps_kept(a, clock)
+        broken += (missed := self_checks.clocks_kept(a, clock))
+        notes[a.name] = missed + self_checks.never_fired(a) + self_checks.steps_kept(a, clock)
         if a.tasks.get("test") is not None and a.evaluation.test_prompts:
             _test(run, a)
     counts = {a.name: dict(sorted(a.sets.counts.items())) for a in run.agents}
     if main_process() and run.settings.checkpoint.export:
         _export(run)
     barrier()
+    if broken:
+        raise UserError(
+            f"{'; '.join(broken)}: a configured event did not happen (early stops leave optimizer"
+            f" steps out); the weights are in {run.folder}, its record has no end line"
+        )
     run.files.record("end", updates=run.update, counts=counts, notes=notes)
     run.files.lengths()
     if main_process():

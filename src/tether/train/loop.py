@@ -25,6 +25,7 @@ from tether.train.files import RunFiles
 from tether.train.final import finish
 from tether.train.seeding import seed_user_code
 from tether.train.signals import Interrupted, StopRequest
+from tether.train.telling import words
 from tether.train.trackers import Trackers
 from tether.train.update import PolicyLearner
 from tether.types import Clock, Rollout, Unit, WeightEvent
@@ -53,6 +54,7 @@ class Run:
         self.files = RunFiles(folder, main_process())
         self.trackers = Trackers(settings, folder) if main_process() else None
         self.best = {a.name: self._candidates(a) for a in agents}
+        self.told: list[EvalPoint] = []
         self.skipped = persist.restore(self)
 
     @property
@@ -79,6 +81,7 @@ class Run:
         self.files.record("eval", **asdict(point))
         for row in samples:
             self.files.sample(**row)
+        self.told.append(point)
         self.best[agent.name].consider(point, agent.sets.sets["policy"])
         if self.trackers:
             self.trackers.point(point)
@@ -104,6 +107,7 @@ class Run:
             algorithm.update(learner, e, targets)  # 7-9
             seconds["learning"] = time.perf_counter() - started
             self_checks.first_ratios(a, learner.first)
+            self_checks.metrics_exist(a, u)
             metrics = learner.log | {
                 k: value for k, (value, version) in a.measured.items() if version == a.version
             }
@@ -183,16 +187,10 @@ class Run:
                 if code:
                     raise Interrupted(code, self.folder)
                 if self.progress:
-                    self.progress(self.update, updates, self._words())
+                    self.progress(self.update, updates, words(self.agents[0], self.told))
+                    self.told = []
             finish(self)
         return self.folder
-
-    def _words(self) -> str:
-        a = self.agents[0]
-        score = a.measured.get("reward/score.mean")
-        drift = a.measured.get("drift/kl_initial.exact_nats_per_seq")
-        words = [] if score is None else [f"reward {score[0]:.3f}"]
-        return ", ".join(words + ([] if drift is None else [f"drift {drift[0]:.2f} nats"]))
 
 
 def _peak() -> int:

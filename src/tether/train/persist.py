@@ -18,6 +18,11 @@ def restore(run: Run) -> list[str]:
     """Agents, clocks and candidates as they were, files cut back; a line for each checkpoint that
     was skipped. Without any the run begins again. Raises UserError for another configuration."""
     path, skipped = checkpoint.newest(run.folder / "checkpoints")
+    if path is None and skipped:
+        raise UserError(
+            f"{run.folder} has no usable checkpoint ({'; '.join(skipped)}); to begin again remove"
+            f" {run.folder / 'checkpoints'}"
+        )
     if path is None:
         run.files.cut({})
         return skipped

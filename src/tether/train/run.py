@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from tether.train.agent import Agent
 from tether.train.build import Parts, build_agent, build_parts, check_data, set_threads
 from tether.train.disk import guarded
 from tether.train.group import process_group
+from tether.train.lock import writing
 from tether.train.loop import Progress, Run
 from tether.train.provenance import write_environment
 from tether.train.signals import StopRequest
+from tether.train.telling import described
 
 Say = Callable[[str], None]
 
@@ -64,19 +67,26 @@ def train(
         return folder
     parts = parts or build_parts(settings)
     check_data(settings, parts)
-    with process_group(), StopRequest() as stop:
+    with ExitStack() as held:
+        held.enter_context(process_group())
+        stop = held.enter_context(StopRequest())
+        if resume and main_process():
+            held.enter_context(writing(folder))
         agent = build_agent(settings, parts)
         if main_process():
             with guarded("config.yaml and environment.json", folder):
-                _prepare(folder, settings, resume)
+                if not resume:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    held.enter_context(writing(folder))
+                    _write_config(folder, settings)
                 write_environment(
                     folder,
                     settings,
                     model=agent.lm.facts,
                     initial_weights=weights_hash(agent.sets.sets["initial"]),
                 )
-            say(f"model: {agent.lm.facts}")
-            say(f"optimizer steps: {agent.optimizer.total_steps}")
+            for line in described(agent, settings.updates):
+                say(line)
         notes = {k: t.notes for k, t in agent.tasks.items()}
         run = Run(
             [agent], folder, settings, fingerprint(_numbers(settings)),
@@ -91,20 +101,17 @@ def train(
         except Exception as e:
             # The lines up to here stand; a study counts the run as failed (protocol, section 4).
             if not isinstance(e, UserError):
-                e.add_note(f"run folder: {folder}; update {run.update + 1} of {settings.updates}")
+                now = min(run.update + 1, settings.updates)
+                e.add_note(f"run folder: {folder}; update {now} of {settings.updates}")
             raise
     return folder
 
 
-def _prepare(folder: Path, settings: RunSettings, resume: bool) -> None:
-    """The folder with its config.yaml, which is whole or absent."""
-    if resume:
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
+def _write_config(folder: Path, settings: RunSettings) -> None:
+    """config.yaml, whole or absent."""
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         write_yaml(part, dump(settings))
-        folder.mkdir(exist_ok=True)
         os.replace(part, folder / "config.yaml")
     finally:
         part.unlink(missing_ok=True)
@@ -132,6 +139,7 @@ def load_finished(folder: str | Path, **changes: Any) -> tuple[RunSettings, Agen
     """
     from tether.train import checkpoint
 
+    transformers_logging.disable_progress_bar()
     folder = Path(folder)
     settings = read(folder)
     if not isinstance(settings, RunSettings):
@@ -183,6 +191,7 @@ def generate(
     from tether.rollout.hf import HFEngine
     from tether.types import Sequences
 
+    transformers_logging.disable_progress_bar()
     folder = Path(folder)
     settings = read(folder) if (folder / "config.yaml").exists() else RunSettings()
     if not isinstance(settings, RunSettings):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from tether.config.nearest import unknown
 from tether.distributed.total import total
 from tether.train.agent import Agent
 from tether.types import Clock, Experience, Remembers
@@ -130,12 +131,15 @@ def first_ratios(agent: Agent, metrics: dict[str, float] | None) -> None:
         )
 
 
-def clocks_kept(agent: Agent, clock: Clock) -> None:
-    """At the end: a reset, refresh or sync on a clock happened as often as it should have (7)."""
-    for name, t in agent.tethers.items():
-        for path, every in t.clocked().items():
-            if (why := every.problem(clock)) is not None:
-                raise RuntimeError(f"tethers.{name}.{path}: {why}; something skipped its ticks")
+def clocks_kept(agent: Agent, clock: Clock) -> list[str]:
+    """At the end: a line for each reset, refresh or sync on a clock that did not happen as often as
+    it should have (invariant 7)."""
+    return [
+        f"tethers.{name}.{path}: {why}"
+        for name, t in agent.tethers.items()
+        for path, every in t.clocked().items()
+        if (why := every.problem(clock)) is not None
+    ]
 
 
 def steps_kept(agent: Agent, clock: Clock) -> list[str]:
@@ -153,6 +157,19 @@ def steps_kept(agent: Agent, clock: Clock) -> list[str]:
         f"{clock.minibatch} of {planned} planned optimizer steps taken, {agent.not_taken} left out"
         " by early stops"
     ]
+
+
+def metrics_exist(agent: Agent, update: int) -> None:
+    """After the first update: a trigger whose metric nobody measures would never fire."""
+    if update != 0:
+        return
+    for name, t in agent.tethers.items():
+        for path, part in triggers(t):
+            metric = getattr(part, "metric", None)
+            if isinstance(metric, str) and metric not in agent.measured:
+                raise unknown(
+                    "metric", metric, list(agent.measured), f"tethers.{name}.{path}.metric"
+                )
 
 
 def never_fired(agent: Agent) -> list[str]:

@@ -40,8 +40,18 @@ def test_a_folder_without_tokenizer_files_is_refused(world: Path, tmp_path: Path
 def test_a_tokenizer_that_reads_nothing_is_refused() -> None:
     from tether.models.loading import check_reads
 
-    with pytest.raises(UserError, match="turns text into no token at all"):
-        check_reads(lambda text, **_: {"input_ids": []}, "x")
+    class Empty:
+        unk_token_id = 3
+
+        def __init__(self, ids: list[int]) -> None:
+            self.ids = ids
+
+        def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+            return {"input_ids": self.ids}
+
+    for ids in ([], [3, 3]):
+        with pytest.raises(UserError, match="reads no word of a plain text"):
+            check_reads(Empty(ids), "x")
     check_reads(byte_tokenizer(), "x")
 
 
@@ -135,3 +145,100 @@ def test_options_and_words_in_any_order(world: Path, capsys: pytest.CaptureFixtu
 def test_a_reference_that_is_not_there_says_where(world: Path) -> None:
     with pytest.raises(UserError, match=r"the weights 'reference'.*nowhere"):
         agent_of(settings(world, tethers={"kl": {"kind": "kl", "model": "./nowhere"}}))
+
+
+def test_one_process_at_a_time_writes_a_folder(tmp_path: Path) -> None:
+    from tether.train.lock import writing
+
+    refused = pytest.raises(UserError, match=r"another process \(number \d+\) is writing")
+    with writing(tmp_path), refused, writing(tmp_path):
+        pass
+    with writing(tmp_path):  # it is free again
+        pass
+
+
+def test_a_run_in_progress_is_not_resumed(world: Path) -> None:
+    from tether.train.lock import writing
+    from tether.train.run import resume
+
+    folder = run(settings(world, name="live", updates=2))
+    text = (folder / "record.jsonl").read_text().splitlines(keepends=True)
+    (folder / "record.jsonl").write_text("".join(text[:-1]))
+    with writing(folder), pytest.raises(UserError, match="another process"):
+        resume(folder, say=lambda _: None)
+
+
+def test_a_model_with_missing_tensors_is_refused(world: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for file in (world / "model").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    gone = next(k for k in weights if ".0." in k or "layers" in k or ".h." in k)
+    del weights[gone]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"lacks 1 tensors of its own architecture"):
+        agent_of(settings(world, model={"path": str(tmp_path)}))
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 40)
+    with pytest.raises(UserError, match=r"model\.path: cannot load"):
+        agent_of(settings(world, model={"path": str(tmp_path)}))
+
+
+def test_a_reference_with_another_vocabulary_is_refused(world: Path, tmp_path: Path) -> None:
+    for file in (world / "model").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    body = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocab = body["model"]["vocab"]
+    a, b = list(vocab)[10:12]
+    vocab[a], vocab[b] = vocab[b], vocab[a]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(body))
+    with pytest.raises(UserError, match=r"has another tokenizer than the policy.*2 tokens differ"):
+        agent_of(settings(world, tethers={"kl": {"kind": "kl", "model": str(tmp_path)}}))
+
+
+def test_a_reward_that_applied_to_nothing_has_no_mean(world: Path) -> None:
+    rewards = {
+        "reward": {"kind": "length", "target": 4},
+        "never": {"kind": "function", "function": f"{ODD}:never"},
+    }
+    folder = run(settings(world, name="never", updates=2, rewards=rewards))
+    rows = [x["metrics"] for x in lines(folder) if x["kind"] == "update"]
+    assert all("reward/never.mean" not in m and "reward/reward.mean" in m for m in rows)
+
+
+def test_evaluation_sampling_is_as_in_training_where_it_says_nothing(world: Path) -> None:
+    s = settings(world, evaluation={"sampling": {"greedy": True}})
+    assert s.evaluation.sampling is not None and s.evaluation.sampling.greedy
+    assert s.evaluation.sampling.max_new_tokens == s.sampling.max_new_tokens == 5
+
+
+def test_a_metric_that_nobody_measures_is_named(world: Path) -> None:
+    trigger = {"kind": "drift_budget", "metric": "drift/kl_initial.exact_nats_per_sequence"}
+    tethers = {"er": {"kind": "elastic_reset", "reset": trigger}}
+    with pytest.raises(UserError, match=r"did you mean 'drift/kl_initial\.exact_nats_per_seq'"):
+        run(settings(world, name="metric", updates=2, tethers=tethers))
+
+
+def test_without_a_usable_checkpoint_a_resume_says_so(world: Path) -> None:
+    from tether.train.run import resume
+
+    folder = run(settings(world, name="damaged", updates=2))
+    text = (folder / "record.jsonl").read_text().splitlines(keepends=True)
+    (folder / "record.jsonl").write_text("".join(text[:-1]))
+    for marker in folder.glob("checkpoints/*/COMPLETE"):
+        marker.write_text("{}")
+    with pytest.raises(UserError, match=r"no usable checkpoint .*its marker is damaged"):
+        resume(folder, say=lambda _: None)
+
+
+def test_a_run_goes_on_when_the_reader_of_its_lines_left(world: Path, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    from tests.runs_for_tests import mapping
+    from tether.config.text_values import write_yaml
+
+    write_yaml(tmp_path / "run.yaml", mapping(world, name="piped", updates=3))
+    command = f"{sys.executable} -m tether train --config {tmp_path / 'run.yaml'} | head -n 1"
+    subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+    assert lines(world / "runs" / "piped")[-1]["kind"] == "end"

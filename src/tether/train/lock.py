@@ -1,0 +1,35 @@
+"""One process at a time writes a run's folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tether.config.errors import UserError
+
+NAME = ".lock"
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock; the system lets it go when the process ends, however it ends.
+
+    Raises UserError where another process has it.
+    """
+    with open(folder / NAME, "a+", encoding="utf-8") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            f.seek(0)
+            who = f.read().strip() or "unknown"
+            raise UserError(
+                f"another process (number {who}) is writing {folder}: wait for it, or stop it and"
+                f" `tether resume {folder}`"
+            ) from e
+        f.truncate(0)
+        f.write(str(os.getpid()))
+        f.flush()
+        yield

@@ -1,0 +1,34 @@
+"""What a run says of itself while it works: for people, never for the record."""
+
+from __future__ import annotations
+
+from tether.records import DRIFT, EvalPoint
+from tether.train.agent import Agent
+
+
+def described(agent: Agent, updates: int) -> list[str]:
+    """Model, dtype, device and the length of the run."""
+    f, a = agent.lm.facts, agent.algorithm
+    trained = "all" if f["trainable"] == f["parameters"] else f"{f['trainable'] / 1e6:.2f} M"
+    held = {k: len(t) for k, t in agent.tasks.items()}
+    return [
+        f"model: {f['model_type']}, {f['parameters'] / 1e6:.1f} M parameters ({trained} trained), "
+        f"{f['dtype']} on {f['device']}",
+        "prompts: " + ", ".join(f"{n} {k}" for k, n in held.items()),
+        f"{updates} updates x {a.epochs} epochs x {a.minibatches} minibatches = "
+        f"{agent.optimizer.total_steps} optimizer steps",
+    ]
+
+
+def words(agent: Agent, points: list[EvalPoint]) -> str:
+    """The rollout's reward, and what was evaluated since the last line: reward and drift of the
+    same weights, both sides of an event."""
+    score = agent.measured.get("reward/score.mean")
+    out = [] if score is None else [f"rollout reward {score[0]:.3f}"]
+    out += [
+        f"evaluation{f' {p.side} an event' if p.side else ''}: reward {p.reward:.3f}, "
+        f"drift {p.drift[DRIFT]:.2f} nats"
+        for p in points
+        if p.policy == "exported" and DRIFT in p.drift
+    ]
+    return "; ".join(out)
