@@ -52,7 +52,9 @@ class ElasticReset(Tether):
     average: Every = field(default_factory=lambda: Every(1, "update"))
     """When the average takes the policy in (IMDB: once an update)."""
     decay: float = DECAY
-    """d of one averaging (.995 in all three experiments)."""
+    """d of one averaging (.995 in all three experiments). n averagings after a reset the average
+    holds 1 - d^n of the way: 8 % for 17 at .995, so that a reset is nearly one to the initial
+    weights; .9 holds 83 %."""
     half_life: float | None = None
     """Instead of `decay`: optimizer steps after which half of the average is forgotten,
     d = 2^(-U / half_life) with U optimizer steps since the previous averaging (U = n for a clock of

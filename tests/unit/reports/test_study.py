@@ -247,3 +247,18 @@ def test_the_terminal_table_fits_eighty_columns(tmp_path: Path) -> None:
     text = out.getvalue()
     assert "0.625" in text and "±.000" in text and "0-4" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_runs_of_different_things_are_named(tmp_path: Path) -> None:
+    """Pooled runs that differ in data or reward get a note; equal ones none."""
+    a = write_run(tmp_path / "a", "PPO", 0, [point(0, 0.0, 0.5), point(2, 1.0, 0.6)])
+    b = write_run(tmp_path / "b", "PPO", 1, [point(0, 0.0, 0.5), point(2, 1.0, 0.6)])
+    for folder, reward in ((a, "length"), (b, "length")):
+        text = f"data: {{path: p.jsonl}}\nrewards: {{reward: {{kind: {reward}}}}}\n"
+        (folder / "config.yaml").write_text(text)
+    runs, _ = find_runs([a, b])
+    assert not [n for n in study(runs).notes if "differ in" in n]
+    (b / "config.yaml").write_text("data: {path: q.jsonl}\nrewards: {reward: {kind: contains}}\n")
+    runs, _ = find_runs([a, b])
+    notes = [n for n in study(runs).notes if "differ in" in n]
+    assert notes and "differ in data, rewards:" in notes[0]
