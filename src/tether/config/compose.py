@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ def from_python(
         here[last] = value
     for key, path in (("model", model), ("data", data)):
         if path is not None:
+            if not isinstance(path, str | os.PathLike | Mapping):
+                raise UserError(
+                    f"{key} must be a folder, a file or a hub id, not a {type(path).__name__}; a"
+                    " resumed run must find it again, so write it to a file"
+                )
             given = path if isinstance(path, Mapping) else {"path": str(path)}
             layer[key] = {**layer.get(key, {}), **given}
     if reward is not None:

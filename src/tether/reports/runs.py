@@ -84,7 +84,10 @@ def read_run(folder: Path, agent: str | None = None) -> Run:
     record = folder / "record.jsonl"
     if not record.is_file():
         raise UserError(f"{folder} is not a run: it has no record.jsonl")
-    lines = list(read_lines(record))
+    try:
+        lines = list(read_lines(record))
+    except ValueError as e:
+        raise UserError(f"{record} is damaged: {e}") from e
     start = next((x for x in lines if x["kind"] == "start"), None)
     if start is None:
         raise UserError(f"{record} has no start line: the run was stopped before it began")

@@ -57,7 +57,8 @@ def read_file(path: Path) -> Table:
     """Rows of a .jsonl, .json (a list), .csv (each also .gz) or .parquet file. Raises UserError
     naming file and line."""
     if not path.is_file():
-        raise UserError(f"data: there is no file {path}")
+        here = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+        raise UserError(f"data: there is no file {path}{here}")
     name = path.name.lower()
     try:
         if name.endswith(".parquet"):

@@ -81,4 +81,9 @@ class Ziegler(Controller):
 
     def next(self, coef: float, kl: float, measured: Measured) -> float:
         n = measured["rollout/sequences"][0]
+        if controllers.STEP * n >= self.horizon:
+            raise UserError(
+                f"ziegler.horizon {self.horizon:g} is too short for {n:g} sequences an update (the"
+                f" coefficient could reach 0): take more than {controllers.STEP * n:g}"
+            )
         return controllers.ziegler(coef, kl, self.target, n, self.horizon)

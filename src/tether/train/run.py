@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -185,7 +186,8 @@ def generate(
     greedy: bool = False,
     seed: int = 0,
 ) -> list[list[str]]:
-    """n completions for each prompt from a run's final weights (or any model folder)."""
+    """n completions for each prompt from a run's final weights (or any model folder). Where the run
+    was trained on chat messages, a prompt is one message of the user."""
     from tether.models.loading import load_language_model
     from tether.models.tokenizing import decode, encode_prompt, pad
     from tether.rollout.hf import HFEngine
@@ -208,7 +210,8 @@ def generate(
         max_new_tokens=max_new_tokens or sampling.max_new_tokens,
         temperature=temperature or sampling.temperature,
     )
-    ids, mask = pad([encode_prompt(lm.tokenizer, p) for p in prompts], lm.padding_side, lm.pad)
+    asked = [[{"role": "user", "content": p}] if _chats(folder) else p for p in prompts]
+    ids, mask = pad([encode_prompt(lm.tokenizer, p) for p in asked], lm.padding_side, lm.pad)
     row = torch.arange(len(prompts)).repeat_interleave(n)
     empty = torch.zeros(len(row), 0, dtype=torch.long)
     s = Sequences(ids[row], mask[row], empty, empty.bool()).to(lm.device)
@@ -218,3 +221,13 @@ def generate(
         for i, x, keep in zip(chunk.row.tolist(), c.completion, c.completion_mask, strict=True):
             out[i].append(decode(lm.tokenizer, x[keep]))
     return out
+
+
+def _chats(folder: Path) -> bool:
+    """Were the prompts of a run chat messages? Its first sample tells."""
+    samples = folder / "samples.jsonl"
+    if not samples.exists():
+        return False
+    with open(samples, encoding="utf-8") as f:
+        first = f.readline()
+    return bool(first) and isinstance(json.loads(first)["prompt"], list)

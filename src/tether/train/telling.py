@@ -11,10 +11,16 @@ def described(agent: Agent, updates: int) -> list[str]:
     f, a = agent.lm.facts, agent.algorithm
     trained = "all" if f["trainable"] == f["parameters"] else f"{f['trainable'] / 1e6:.2f} M"
     held = {k: len(t) for k, t in agent.tasks.items()}
+    asked = {"validation": agent.evaluation.prompts, "test": agent.evaluation.test_prompts}
+    fewer = {k: n for k, n in asked.items() if k in held and held[k] < n}
     return [
         f"model: {f['model_type']}, {f['parameters'] / 1e6:.1f} M parameters ({trained} trained), "
         f"{f['dtype']} on {f['device']}",
-        "prompts: " + ", ".join(f"{n} {k}" for k, n in held.items()),
+        "prompts: "
+        + ", ".join(
+            f"{n} {k}" + (f" (evaluation asks for {fewer[k]})" if k in fewer else "")
+            for k, n in held.items()
+        ),
         f"{updates} updates x {a.epochs} epochs x {a.minibatches} minibatches = "
         f"{agent.optimizer.total_steps} optimizer steps",
     ]

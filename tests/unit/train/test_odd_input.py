@@ -15,7 +15,7 @@ from tether.cli.main import main
 from tether.config.errors import UserError
 from tether.config.folder import refuse_taken
 from tether.train.update import PolicyLearner
-from tether.types import Clock
+from tether.types import Clock, Move
 
 ODD = str(Path(__file__).parents[2] / "odd_rewards.py")
 
@@ -242,3 +242,49 @@ def test_a_run_goes_on_when_the_reader_of_its_lines_left(world: Path, tmp_path: 
     command = f"{sys.executable} -m tether train --config {tmp_path / 'run.yaml'} | head -n 1"
     subprocess.run(["bash", "-c", command], check=True, capture_output=True)
     assert lines(world / "runs" / "piped")[-1]["kind"] == "end"
+
+
+def test_a_horizon_that_is_too_short_is_one_line(world: Path) -> None:
+    controller = {"kind": "ziegler", "horizon": 0.5}
+    tethers = {"kl": {"kind": "kl", "coef": 0.1, "controller": controller}}
+    with pytest.raises(UserError, match=r"ziegler\.horizon 0\.5 is too short for 4 sequences"):
+        run(settings(world, name="horizon", updates=2, tethers=tethers))
+
+
+def test_objects_that_a_resume_could_not_find_are_refused() -> None:
+    import tether
+
+    with pytest.raises(UserError, match="data must be a folder, a file or a hub id, not a list"):
+        tether.settings("ppo", model="m", data=[{"prompt": "a"}], reward="length")
+
+
+def test_a_move_goes_a_share_of_the_way(world: Path) -> None:
+    agent = agent_of(settings(world))
+    for by in (5.0, -0.1):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            agent.sets.apply([Move("policy", toward="initial", by=by)])
+
+
+def test_a_damaged_record_is_named(world: Path) -> None:
+    from tether.reports.runs import read_run
+
+    folder = run(settings(world, name="record", updates=2))
+    with open(folder / "record.jsonl", "ab") as f:
+        f.write(b"{ no json\n")
+    with pytest.raises(UserError, match=r"record\.jsonl is damaged"):
+        read_run(folder)
+
+
+def test_generate_asks_as_the_run_did(world: Path, tmp_path: Path) -> None:
+    from tether.train.run import generate
+
+    for file in (world / "model").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}U:{{ m['content'] }}|{% endfor %}"
+    tokenizer.save_pretrained(tmp_path)
+    plain = generate(tmp_path, ["U:hello|"], greedy=True, max_new_tokens=4)
+    assert generate(tmp_path, ["hello"], greedy=True, max_new_tokens=4) != plain
+    row = {"prompt": [{"role": "user", "content": "x"}]}
+    (tmp_path / "samples.jsonl").write_text(json.dumps(row) + "\n")
+    assert generate(tmp_path, ["hello"], greedy=True, max_new_tokens=4) == plain
