@@ -185,8 +185,8 @@ class WeightSets:
             raise ValueError("a move with `by = Until(...)` must be given a number by the house")
         if not 0 <= move.by <= 1:
             raise ValueError(
-                f"a move of '{move.what}' towards '{move.toward}' by {move.by}: `by` is a share of the "
-                "way, from 0 to 1"
+                f"a move of '{move.what}' towards '{move.toward}' by {move.by}: "
+                "`by` is a share of the way, from 0 to 1"
             )
         for name in (move.what, move.toward):
             if name not in self.sets:
