@@ -172,3 +172,11 @@ def some_sequences(lm: LanguageModel, length: int = 6, seed: int = 0) -> Sequenc
     mask[1, length // 2 :] = False
     ids = torch.where(mask, ids, lm.pad)
     return Sequences(s.prompt, s.prompt_mask, ids, mask)
+
+
+def take_gradients(sets: Any) -> None:
+    """The working tensors' gradients to the fp32 masters, as the trainer's optimizer does."""
+    for name, work in sets.working["policy"].items():
+        master = sets.sets["policy"][name]
+        if master is not work:
+            master.grad, work.grad = (None if work.grad is None else work.grad.float()), None

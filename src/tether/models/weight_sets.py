@@ -219,14 +219,6 @@ class WeightSets:
                 ):
                     raise RuntimeError(f"working weights '{name}/{n}' are not the masters' rounded")
 
-    def take_gradients(self, name: str = "policy") -> None:
-        """Hand the working tensors' gradients to the fp32 masters, for the optimizer."""
-        for n, t in self.working[name].items():
-            master = self.sets[name][n]
-            if t is not master:
-                master.grad = None if t.grad is None else w.local(t.grad).float()
-                t.grad = None
-
     # ---- running
 
     @contextmanager

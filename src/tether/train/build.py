@@ -106,6 +106,7 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
     algorithm = parts.algorithm
     critic = Critic(lm, settings.critic.kind) if algorithm.needs_values else None
     sets = WeightSets(lm, critic)
+    sets.check_base()
     _declare(sets, parts.tethers)
     groups, working = _groups(sets, critic)
     for t in parts.tethers.values():

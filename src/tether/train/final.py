@@ -32,6 +32,7 @@ def finish(run: Run) -> None:
     seed_user_code(run.settings.seed, run.update + 1)
     notes, broken = {}, []
     for a in run.agents:
+        a.sets.check_base()
         clock = run.clocks[a.name]
         broken += (missed := self_checks.clocks_kept(a, clock))
         notes[a.name] = missed + self_checks.never_fired(a) + self_checks.steps_kept(a, clock)

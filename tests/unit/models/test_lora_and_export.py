@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from tests.models_for_tests import byte_tokenizer, some_sequences, tiny_module
+from tests.models_for_tests import byte_tokenizer, some_sequences, take_gradients, tiny_module
 from tether.config.errors import UserError
 from tether.config.run import LoraSettings, ModelSettings
 from tether.models.critic import Critic
@@ -33,7 +33,7 @@ def train(lm: LanguageModel, sets: WeightSets, steps: int = 3) -> None:
     optimizer = torch.optim.Adam(sets.sets["policy"].values(), lr=1e-2)
     for _ in range(steps):
         lm.forward(some_sequences(lm))[0].float().square().mean().backward()
-        sets.take_gradients()
+        take_gradients(sets)
         optimizer.step()
         optimizer.zero_grad()
         sets.publish("policy")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.models_for_tests import byte_tokenizer, some_sequences, tiny, tiny_module
+from tests.models_for_tests import byte_tokenizer, some_sequences, take_gradients, tiny, tiny_module
 from tether.config.errors import UserError
 from tether.models.critic import Critic
 from tether.models.language_model import LanguageModel
@@ -63,7 +63,7 @@ def test_gradients_go_to_the_masters() -> None:
     lm = low()
     sets = WeightSets(lm)
     lm.forward(some_sequences(lm))[0].float().square().mean().backward()
-    sets.take_gradients()
+    take_gradients(sets)
     for n, t in sets.sets["policy"].items():
         assert t.grad is not None and t.grad.dtype == torch.float32
         assert sets.working["policy"][n].grad is None
