@@ -192,12 +192,32 @@ def main(
     per_device: int = 1,
     retry: bool = False,
     console: Console | None = None,
+    check: bool = True,
 ) -> int:
-    """Run a comparison and report it. Exit status: 0, or 1 when a run failed."""
+    """Run a comparison and report it. Exit status: 0, or 1 when a run failed.
+
+    check: look at data, rewards and tethers of every method here, so that a mistake is one line
+    and not a failure of every worker.
+    """
     study = from_recipes(recipes, seeds=seeds, folder=folder, overrides=overrides)
+    if check:
+        check_inputs(study)
     run_study(study, workers=workers, per_device=per_device, retry=retry)
     written = frontier([study.folder], study.folder, console=console)
     return 1 if any(m.failed() for m in written.study.methods) else 0
+
+
+def check_inputs(study: Study) -> None:
+    """Raises UserError for what would stop a run of the study before its first update."""
+    from tether.train.build import build_parts, check_data
+
+    seen = set()
+    for job in plan(study):
+        parts = build_parts(job.settings)
+        data = (repr(job.settings.data), repr(job.settings.rewards), repr(job.settings.judges))
+        if data not in seen:
+            seen.add(data)
+            check_data(job.settings, parts)
 
 
 def _setting(entry: Any, overrides: Sequence[str], where: str) -> Setting:

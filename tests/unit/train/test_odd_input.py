@@ -288,3 +288,11 @@ def test_generate_asks_as_the_run_did(world: Path, tmp_path: Path) -> None:
     row = {"prompt": [{"role": "user", "content": "x"}]}
     (tmp_path / "samples.jsonl").write_text(json.dumps(row) + "\n")
     assert generate(tmp_path, ["hello"], greedy=True, max_new_tokens=4) == plain
+
+
+def test_a_comparison_looks_at_its_inputs_first(world: Path, tmp_path: Path) -> None:
+    command = ["compare", "ppo", "ppo-kl", "--seeds", "1", "--folder", str(tmp_path / "study")]
+    model = ["--model", str(world / "model"), "--data", str(world / "prompts.jsonl")]
+    assert main([*command, *model, "--reward", f"{ODD}:nevr"]) == 2
+    assert main([*command, *model, "--reward", f"{ODD}:never", "--data.prompt", "promt"]) == 2
+    assert not (tmp_path / "study").exists()
