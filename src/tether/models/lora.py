@@ -7,6 +7,7 @@ Low-rank adaptation: W' = W + alpha / rank * B A (Hu et al. 2021, arXiv 2106.096
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import torch
@@ -36,7 +37,9 @@ def wrap(module: Any, settings: LoraSettings, seed: int, task: str | None = "aut
         task_type=task,
         fan_in_fan_out=_conv1d(module),
     )
-    with torch.random.fork_rng(devices=_cuda(module)):
+    with torch.random.fork_rng(devices=_cuda(module)), warnings.catch_warnings():
+        # peft asks transformers by a name that transformers has deprecated: nobody here can mend it
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         torch.manual_seed(seed)
         try:
             return get_peft_model(module, config)
