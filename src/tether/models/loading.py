@@ -238,8 +238,8 @@ def _load_module(
 
 
 def _unpacked(settings: ModelSettings) -> dict[str, Any]:
-    """transformers >= 5.20 keeps a GGUF file's weights in quantised blocks unless it is told to
-    unpack them; older releases always unpack and know no such configuration."""
+    """transformers 5.24 keeps a GGUF file's weights in quantised blocks unless it is told to
+    unpack them; 5.17 always unpacks and knows no such configuration."""
     config = getattr(transformers, "GgufConfig", None)
     if settings.gguf_file is None or config is None:
         return {}
