@@ -32,7 +32,7 @@ def ppo() -> dict[str, Any]:
 def ppo_kl() -> dict[str, Any]:
     """PPO with a KL penalty in the reward, towards the initial weights, at a fixed coefficient.
 
-    Hardware, time: as `ppo`, and one more forward pass an update. Memory: as `ppo`.
+    Hardware, time, memory: as `ppo`; the initial model is scored with or without a penalty.
     Command: tether train ppo-kl --model MODEL --data DATA --reward REWARD --tethers.kl.coef .05
     """
     return {**ppo(), "tethers": {"kl": {"kind": "kl", "coef": 0.05}}}
@@ -42,7 +42,7 @@ def elastic_reset() -> dict[str, Any]:
     """PPO with Elastic Reset (arXiv 2312.07551): the policy returns to its average,
     the average to the initial weights, every 17 updates. No KL penalty.
 
-    Hardware, time: as `ppo`. Memory: two more fp32 copies of what trains (average and initial).
+    Hardware, time: as `ppo`. Memory: one more fp32 copy of what trains (the average).
     Command: tether train elastic-reset --model MODEL --data DATA --reward REWARD
     """
     return {

@@ -19,6 +19,14 @@ from typing import Any
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DATA = "stanfordnlp/imdb"
 REVIEW_MODEL = "runs/imdb-supervised/policy"
+LORA = {"rank": 8, "alpha": 16.0}
+LABELLED = {
+    "path": DATA,
+    "text": "text",
+    "label": "label",
+    "validation_rows": 1536,
+    "test": "test",
+}
 CLASSIFIER = "runs/imdb-classifier/classifier"
 JUDGE = "runs/imdb-judge/judge.json"
 
@@ -26,13 +34,14 @@ JUDGE = "runs/imdb-judge/judge.json"
 def supervised() -> dict[str, Any]:
     """The film-review model: maximum likelihood on whole IMDB reviews, one pass.
 
-    Hardware: one GPU of 16 GB. Time: about 5 minutes on one H100-class GPU. Memory: about 10 GB.
+    Hardware: one GPU of 16 GB. Time: 6 minutes on an H100 shared with `imdb-classifier`. Memory:
+    11.5 GB at microbatch 64.
     Command: tether train imdb-supervised
     """
     return {
         "name": "imdb-supervised",
         "updates": 180,
-        "model": {"path": MODEL},
+        "model": {"path": MODEL, "lora": LORA},
         "data": {
             "path": DATA,
             "text": "text",
@@ -43,7 +52,7 @@ def supervised() -> dict[str, Any]:
         },
         "sampling": {"max_new_tokens": 160},
         "batch": {"prompts": 128, "microbatch": 32},
-        "algorithm": {"kind": "supervised", "lr": 2e-5, "epochs": 1, "minibatches": 4},
+        "algorithm": {"kind": "supervised", "lr": 3e-4, "epochs": 1, "minibatches": 4},
         "optimizer": {"schedule": "linear", "warmup_steps": 20},
         "evaluation": {"every": 50, "prompts": 128, "human_rows": 256},
     }
@@ -51,25 +60,20 @@ def supervised() -> dict[str, Any]:
 
 def classifier() -> dict[str, Any]:
     """The reward: a sentiment classifier on the same backbone, trained on the first half of the
-    labels and on crops of 32 to 256 tokens; at least 0.90 accuracy on the IMDB test split.
+    labels and on crops of 32 to 256 tokens. Measured: accuracy .941 on the IMDB test split.
 
-    Hardware: one GPU of 16 GB. Time: about 5 minutes on one H100-class GPU. Memory: about 8 GB.
+    Hardware: one GPU of 16 GB. Time: 7 minutes on an H100 shared with `imdb-supervised`. Memory:
+    not measured.
     Command: tether train imdb-classifier
     """
     return {
         "job": "classifier",
         "name": "imdb-classifier",
-        "model": {"path": MODEL},
-        "data": {
-            "path": DATA,
-            "text": "text",
-            "label": "label",
-            "validation_rows": 1536,
-            "test": "test",
-        },
+        "model": {"path": MODEL, "lora": LORA},
+        "data": dict(LABELLED),
         "half": "first",
         "epochs": 2,
-        "lr": 5e-5,
+        "lr": 3e-4,
         "batch_size": 32,
         "crop_tokens": [32, 256],
         "evaluate_crops": [112],
@@ -80,20 +84,14 @@ def judge() -> dict[str, Any]:
     """The judge that is never a reward: TF-IDF and logistic regression on the second half of the
     labels, which the classifier has not seen.
 
-    Hardware: one CPU core. Time: about 1 minute. Memory: about 2 GB.
+    Hardware: a CPU. Time: 1 minute, accuracy .897 on the IMDB test split. Memory: not measured.
     Command: tether train imdb-judge
     """
     return {
         "job": "classifier",
         "kind": "tfidf",
         "name": "imdb-judge",
-        "data": {
-            "path": DATA,
-            "text": "text",
-            "label": "label",
-            "validation_rows": 1536,
-            "test": "test",
-        },
+        "data": dict(LABELLED),
         "half": "second",
         "evaluate_crops": [],
     }
@@ -102,7 +100,8 @@ def judge() -> dict[str, Any]:
 def ppo() -> dict[str, Any]:
     """PPO without a tether on IMDB: how far the classifier can be gamed.
 
-    Hardware: one GPU of 24 GB. Time: about 6 minutes on one H100-class GPU. Memory: about 15 GB.
+    Hardware: one GPU of 16 GB. Time: 228 s for the updates and 67 s for the evaluations, test
+    prompts apart, on two H200 shared by three runs. Memory: 13.2 GB at microbatch 32.
     Command: tether train imdb-ppo --seed 0
     """
     return {
@@ -120,7 +119,7 @@ def ppo() -> dict[str, Any]:
         "judges": {"tfidf": {"kind": "tfidf", "path": JUDGE}},
         "sampling": {"max_new_tokens": 48, "temperature": 1.0, "chunk": 256},
         "batch": {"prompts": 256, "microbatch": 64},
-        "algorithm": {"kind": "ppo", "lr": 1e-5, "epochs": 4, "minibatches": 4},
+        "algorithm": {"kind": "ppo", "lr": 4e-5, "epochs": 2, "minibatches": 4},
         "evaluation": {"every": 5, "prompts": 1024, "test_prompts": 5000, "human_rows": 256},
         "checkpoint": {"every": 10},
     }
@@ -129,7 +128,7 @@ def ppo() -> dict[str, Any]:
 def ppo_kl() -> dict[str, Any]:
     """PPO with a KL penalty on IMDB; the study sweeps the coefficient over .003, .01, .03, .1.
 
-    Hardware, time, memory: as `imdb-ppo`, and one more forward pass an update.
+    Hardware, time, memory: as `imdb-ppo`; the initial model is scored with or without a penalty.
     Command: tether train imdb-ppo-kl --seed 0 --tethers.kl.coef .03
     """
     return {**ppo(), "tethers": {"kl": {"kind": "kl", "coef": 0.03}}}
@@ -138,7 +137,7 @@ def ppo_kl() -> dict[str, Any]:
 def elastic_reset() -> dict[str, Any]:
     """PPO with Elastic Reset on IMDB: period 17 updates, decay .995 an update, no KL penalty.
 
-    Hardware, time: as `imdb-ppo`. Memory: two more fp32 copies of what trains.
+    Hardware, time: as `imdb-ppo`. Memory: one more fp32 copy of what trains (13.7 GB measured).
     Command: tether train imdb-elastic-reset --seed 0
     """
     return {
