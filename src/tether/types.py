@@ -182,6 +182,23 @@ class Minibatch(Rows):
 
 
 @dataclass(frozen=True)
+class OwnText(Rows):
+    """Rows of a tether's own that the house scores beside an optimizer step."""
+
+    sequences: Sequences
+    allowed: Tensor | None = None
+    """[B,T,ceil(V/8)] uint8: the allowed sets under which the completions were sampled, for
+    `Scores.logprobs`; None = whole vocabulary. The temperature is that of the run's sampling."""
+    extra: dict[str, Tensor] = field(default_factory=dict)
+    """name -> tensor with rows first: what `own_loss` needs beside the text (old log-probs...)."""
+
+
+Draw = Callable[[int], Sequences]
+"""position (a counter) -> rows of a tether's own data. A function of the counter alone, so nothing
+is saved and a resumed run draws what the uninterrupted one would."""
+
+
+@dataclass(frozen=True)
 class LossOutput:
     """Already weighted, so that microbatches, ranks, algorithm and tethers simply add."""
 

@@ -135,7 +135,7 @@ def test_hooks_are_pure(name: str) -> None:
         assert dict(tether.reads()) == dict(tether.reads())
         assert dict(tether.sources()) == dict(tether.sources())
         assert tether.report(e, local) == tether.report(e, local)
-        tether.own_text(Clock())
+        tether.own_text(Clock(), None)
         tether.loss(mb, fresh)
         added = tether.reward(e)
         if added is not None:

@@ -5,7 +5,7 @@
 | `keeps`, `reads`, `sources` | weight sets it owns / looks at / where they start from | union |
 | `reward` | numbers on the tokens | + |
 | `allow` | what may be sampled | and; the house puts stop tokens back (see `decides_stops`) |
-| `loss`, `own_text` + `own_loss` | terms of the loss | + |
+| `loss`, `own_data` + `own_text` + `own_loss` | terms of the loss | + |
 | `after` | moves between named weight sets | quiet moves first, then events, in order |
 | `seen`, `report`, `meet` | memory of texts; numbers for the record; the model's stop tokens | - |
 
@@ -13,9 +13,9 @@ So any number of tethers compose. A tether sees tensors, counters and measuremen
 trainer, and never a weight: it returns `Move`s and the house executes them, which is why one file
 serves full weights, LoRA, bf16 with fp32 masters, and shards.
 
-Rules: `keeps`, `reads`, `sources`, `reward`, `allow`, `loss`, `own_text`, `own_loss`, `report` are
-pure. Memory (every attribute that is no field) changes in `after` and `seen` only; what `after`
-decides depends on nothing but `clock` and `measured`, so it is equal on all ranks.
+Rules: `keeps`, `reads`, `sources`, `reward`, `allow`, `loss`, `own_data`, `own_text`, `own_loss`,
+`report` are pure. Memory (every attribute that is no field) changes in `after` and `seen` only;
+what `after` decides depends on nothing but `clock` and `measured`, so it is equal on all ranks.
 """
 
 from __future__ import annotations
@@ -26,22 +26,37 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from tether.config.run import DataSettings
 from tether.tethers.triggers import Every
 from tether.types import (
     Clock,
     Depth,
+    Draw,
     Experience,
     LossOutput,
     Measured,
     Minibatch,
     Move,
+    OwnText,
     Remembers,
     Scores,
-    Sequences,
     Total,
     Unit,
     WeightEvent,
 )
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Human texts of a tether's own."""
+
+    data: DataSettings
+    """Where they are; `reference` or `text` says what trains."""
+    rows: int
+    """Rows of one draw, all ranks together."""
+    tokens: int
+    """Longest completion; longer ones are cut."""
+
 
 Place = Literal["reward", "sampling", "loss", "weights", "text"]
 """Where a tether acts."""
@@ -98,12 +113,22 @@ class Tether(Remembers):
         """A further term on the algorithm's own microbatch, weighted by `minibatch.weights`."""
         return None
 
-    def own_text(self, clock: Clock) -> Sequences | None:
-        """Rows of this tether's own that the house scores beside each optimizer step."""
+    def own_data(self) -> OwnData | None:
+        """Texts that the house loads and encodes for `own_text`; asked once, before the run."""
         return None
 
-    def own_loss(self, text: Sequences, weights: Tensor, fresh: Scores) -> LossOutput:
-        """The loss on `own_text`; weights [B,T] sum to 1 over its microbatches and ranks."""
+    def own_text(self, clock: Clock, draw: Draw | None) -> OwnText | None:
+        """Rows of this tether's own that the house scores beside each optimizer step.
+
+        Args:
+            clock: completed counts; `clock.minibatch` is the number of the step to come, from 0.
+            draw: position -> rows of `own_data`; None where that is None.
+        """
+        return None
+
+    def own_loss(self, text: OwnText, weights: Tensor, fresh: Scores) -> LossOutput:
+        """The loss on (a microbatch of) `own_text`; weights [B,T] sum to 1 over its microbatches
+        and ranks, and are 0 outside the completions."""
         raise NotImplementedError
 
     def seen(self, experience: Experience) -> None:

@@ -25,6 +25,7 @@ from tether.tethers.base import Tether
 from tether.train.agent import Agent
 from tether.train.human import load_human
 from tether.train.optimizer import MasterOptimizer
+from tether.train.own_texts import check_own_texts, load_own_texts
 from tether.train.refuse import refuse, steps_of
 
 
@@ -63,6 +64,7 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
     if not settings.data.path:
         raise UserError("data.path is empty: give a hub id, a folder or a file (--data X)")
     columns = check_columns(settings.data)
+    check_own_texts(parts.tethers)
     for rewards in (parts.rewards, parts.judges):
         if rewards is not None:
             rewards.check(columns)
@@ -133,6 +135,7 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         critic_lr=settings.critic.lr,
         environment=None if isinstance(parts.environment, SingleTurn) else parts.environment,
         human=human,
+        draws=load_own_texts(lm, parts.tethers, settings.seed),
     )
 
 

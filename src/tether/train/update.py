@@ -26,8 +26,8 @@ from tether.types import (
     Experience,
     LossOutput,
     Minibatch,
+    OwnText,
     Scores,
-    Sequences,
     Targets,
     Unit,
 )
@@ -101,8 +101,8 @@ class PolicyLearner:
                 outs = [use(micro, fresh)]
                 outs += [o for t in holders if (o := t.loss(micro, fresh)) is not None]
                 add(_sum(outs))
-            for t in holders:
-                if (text := t.own_text(self._clock())) is not None:
+            for name, t in agent.tethers.items() if tethers else ():
+                if (text := t.own_text(self._clock(), agent.draws.get(name))) is not None:
                     self._own_text(t, text, add)
         names = sorted(sums)
         values = total(torch.stack([sums[k] for k in names])).tolist() if names else []
@@ -123,11 +123,16 @@ class PolicyLearner:
             against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
         )
 
-    def _own_text(self, tether: Tether, text: Sequences, add: Callable[[LossOutput], None]) -> None:
-        weights = token_weights(text.completion_mask, "tokens", total)
+    def _own_text(self, tether: Tether, text: OwnText, add: Callable[[LossOutput], None]) -> None:
+        text = text.to(self.agent.lm.device)
+        weights = token_weights(text.sequences.completion_mask, "tokens", total)
+        temperature = self.agent.sampling.temperature
         for index in torch.arange(len(weights)).split(self.agent.microbatch):
             rows = text.rows(index)
-            add(tether.own_loss(rows, weights[index], score(self.agent.lm, rows)))
+            fresh = score(
+                self.agent.lm, rows.sequences, temperature=temperature, allowed=rows.allowed
+            )
+            add(tether.own_loss(rows, weights[index], fresh))
 
     # ---- steps
     def discard(self) -> None:
