@@ -68,6 +68,7 @@ CATALOG: dict[str, dict[str, str]] = {
         "ppo-kl": "tether.recipes.generic:ppo_kl",
         "elastic-reset": "tether.recipes.generic:elastic_reset",
         "supervised": "tether.recipes.generic:supervised",
+        "toy": "tether.recipes.toy:toy",
         "imdb-supervised": "tether.recipes.imdb:supervised",
         "imdb-classifier": "tether.recipes.imdb:classifier",
         "imdb-judge": "tether.recipes.imdb:judge",

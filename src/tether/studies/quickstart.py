@@ -21,6 +21,7 @@ from rich.console import Console
 from tether.config.errors import UserError
 from tether.config.settings import fingerprint
 from tether.config.text_values import read_yaml
+from tether.recipes.toy import BUDGETS, toy
 from tether.records import read_lines
 from tether.reports.runs import STUDY
 from tether.reports.samples import Sample, side_by_side
@@ -28,10 +29,7 @@ from tether.reports.write import Written, write_report
 from tether.studies.compare import Study, plan, run_study
 from tether.studies.frontier import show
 
-ASSETS = Path(__file__).parent / "quickstart_assets"
 NAME = "quickstart"
-BUDGETS = (2.0, 4.0, 8.0, 16.0)
-"""Nats per completion: of its own, since a completion here has about 20 tokens."""
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -58,42 +56,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 
 def settings(tethers: Mapping[str, Any]) -> dict[str, Any]:
     """One arm, without name and seed."""
-    prompts = ASSETS / "prompts"
-    return {
-        "updates": 12,
-        "threads": 1,
-        "model": {"path": str(ASSETS / "model"), "dtype": "float32", "device": "cpu"},
-        "data": {
-            "path": str(prompts / "train.jsonl"),
-            "validation": str(prompts / "validation.jsonl"),
-            "test": str(prompts / "test.jsonl"),
-            "reference": "reference",
-            "label": "mood",
-        },
-        "rewards": {
-            "praise": {
-                "kind": "lexicon",
-                "path": str(ASSETS / "reward" / "lexicon.json"),
-                "squash": "sigmoid",
-                "scale": 1.0,
-            }
-        },
-        "sampling": {"max_new_tokens": 24, "chunk": 128},
-        "batch": {"prompts": 48, "microbatch": 48},
-        "algorithm": {"kind": "ppo", "lr": 1e-3, "epochs": 1, "minibatches": 4},
-        "tethers": dict(tethers),
-        "evaluation": {
-            "every": 2,
-            "prompts": 96,
-            "test_prompts": 128,
-            "budgets": list(BUDGETS),
-            "human_rows": 16,
-            "human_tokens": 64,
-            "domains": {p.stem: str(p) for p in sorted((ASSETS / "other").glob("*.txt"))},
-            "samples": 8,
-        },
-        "checkpoint": {"every": 0, "keep": 1, "export": False},
-    }
+    return {**toy(), "tethers": dict(tethers)}
 
 
 def study(seeds: int, folder: Path, first: int = 0) -> Study:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tether.recipes.toy import ASSETS
 from tether.rewards.batch import RewardBatch
 from tether.rewards.lexicon import LexiconReward
-from tether.studies.quickstart import ASSETS, settings
+from tether.studies.quickstart import settings
 
 LIMIT = 4_000_000
 
