@@ -4,8 +4,9 @@
     python -m benchmarks.render
 
 RECORDS is the folder that `benchmarks.imdb_first` packs: `study/<run>/`, `pilot.json`, and
-`imdb-supervised/`, `imdb-classifier/`, `imdb-judge/`. Rewards at budgets, areas, recoveries and
-means are those of `tether.reports` and `tether.analysis`; nothing is computed twice. No torch.
+`imdb-supervised/`, `imdb-classifier/`, `imdb-judge/`; or what `benchmarks.archive` made of it.
+Rewards at budgets, areas, recoveries and means are those of `tether.reports` and `tether.analysis`;
+nothing is computed twice. No torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import argparse
 import json
 import re
 import sys
+import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +71,9 @@ def command(name: str, config: Mapping[str, Any]) -> str:
     for key in sorted(mine, key=lambda k: (k != "seed", k)):
         value = mine[key]
         own = key in ("name", "root", "method", "threads", "model.device")
-        same = value == base.get(key) or (key not in base and value in (None, {}, []))
+        # a place that this machine writes another way is no difference
+        same = key in base and portable(value) == portable(base[key])
+        same = same or (key not in base and value in (None, {}, []))
         if own or (same and key != "seed"):
             continue
         words += [f"--{key}", portable(value)]
@@ -338,13 +343,21 @@ def _notes(
 
 def main(words: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog="python -m benchmarks.collect_imdb")
-    p.add_argument("records", type=Path, help="folder with study/, pilot.json, imdb-*/")
+    p.add_argument(
+        "records", type=Path, help="folder with study/, pilot.json, imdb-*/, or an archive of it"
+    )
     p.add_argument("--date", required=True, help="day of the runs, YYYY-MM-DD")
     p.add_argument("--commit", required=True, help="commit of the code that ran")
     p.add_argument("--card", default=None, help="default: the device that the runs recorded")
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
-    found = collect(given.records, date=given.date, commit=given.commit, card=given.card)
+    with tempfile.TemporaryDirectory() as place:
+        records = given.records
+        if records.is_file():
+            with tarfile.open(records) as tar:
+                tar.extractall(place, filter="data")
+            records = Path(place)
+        found = collect(records, date=given.date, commit=given.commit, card=given.card)
     text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text + "\n", encoding="utf-8")
