@@ -21,9 +21,47 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tether.algorithms.base import Algorithm
+    from tether.config.errors import UserError
     from tether.records import EvalPoint
+    from tether.tethers.base import OwnData, Tether
+    from tether.tethers.triggers import AllOf, AnyOf, DriftBudget, Every, Plateau, Trigger
+    from tether.types import LossOutput, Move, OwnText, Targets, Until, WeightEvent
 
-__all__ = ["load_points", "load_record", "recipe", "recipes", "resume", "settings", "train"]
+__all__ = [
+    "Algorithm",
+    "AllOf",
+    "AnyOf",
+    "DriftBudget",
+    "Every",
+    "LossOutput",
+    "Move",
+    "OwnData",
+    "OwnText",
+    "Plateau",
+    "Targets",
+    "Tether",
+    "Trigger",
+    "Until",
+    "UserError",
+    "WeightEvent",
+    "load_points",
+    "load_record",
+    "recipe",
+    "recipes",
+    "resume",
+    "settings",
+    "train",
+]
+
+_LATER = {
+    "tether.algorithms.base": ("Algorithm",),
+    "tether.config.errors": ("UserError",),
+    "tether.tethers.base": ("OwnData", "Tether"),
+    "tether.tethers.triggers": ("AllOf", "AnyOf", "DriftBudget", "Every", "Plateau", "Trigger"),
+    "tether.types": ("LossOutput", "Move", "OwnText", "Targets", "Until", "WeightEvent"),
+}
+"""What a file of one's own needs, imported when it is asked for: most of it needs torch."""
 
 
 def settings(
@@ -113,7 +151,12 @@ train.__doc__ = _train.__doc__
 
 def __getattr__(name: str) -> Any:
     if name == "recipes":
-        for module in ("generic", "imdb"):
-            importlib.import_module(f"tether.recipes.{module}")
+        from tether.config.catalog import CATALOG
+
+        for module in sorted({a.split(":")[0] for a in CATALOG["recipe"].values()}):
+            importlib.import_module(module)
         return importlib.import_module("tether.recipes")
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'tether' has no attribute '{name}'")

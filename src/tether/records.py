@@ -9,6 +9,7 @@ equal files. Seconds and bytes go to `timing.jsonl`. No torch here.
 * `event`, after a weight event: `agent`, `update`, `reason`, `moves`, `optimizer`, `critic`,
   `controllers`, `counts`.
 * `eval`, at update 0, when due, around events and at the end: the fields of `EvalPoint`.
+* `baseline`, before the end where `after` asks for them: the fields of `BaselinePoint`.
 * `end`, once: `updates`, `counts` (weight moves by name), `notes`.
 """
 
@@ -24,6 +25,8 @@ from typing import Any, Literal
 DRIFT = "drift/kl_initial.exact_nats_per_seq"
 """The x-axis of every frontier: KL(policy || initial) along the policy's own samples, exact per
 step over the vocabulary and summed over the sample; drift budgets read it."""
+INTERPOLATION, BASELINES = "interpolation.jsonl", "baselines.jsonl"
+"""Beside a record: `baseline` lines that commands have added to a finished run."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,35 @@ class EvalPoint:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class BaselinePoint:
+    """Reward and drift of something that costs no training. A record kind of its own: it is no
+    checkpoint, so no budget counts it."""
+
+    agent: str
+    baseline: Literal["best_of_n", "oracle", "interpolation"]
+    how: str
+    """Interpolation: linear, product, slerp, slerp_global; else empty."""
+    at: float | None
+    """n of best-of-n; lambda of the oracle, null = infinite (the initial model); share of the way
+    from the initial (0) to the final weights (1)."""
+    split: Literal["validation", "test"]
+    prompts: int
+    samples: int
+    """Completions a prompt that the numbers are means of."""
+    drift: float
+    """KL to the initial model, nats per completion."""
+    drift_is: Literal["bound", "estimate", "measured"]
+    """bound: log n - (n - 1) / n. estimate: of the re-weighted samples. measured: as `DRIFT`."""
+    valid: bool
+    """False beyond the range that the number of samples can show: never drawn."""
+    reward: float
+    reward_se: float
+    """Over prompts; null for one prompt."""
+    judges: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
 def finite(value: Any) -> Any:
     """Nested copy with non-finite floats as None, since JSON has no NaN."""
     if isinstance(value, float):
@@ -75,6 +107,20 @@ def line(kind: str, **values: Any) -> str:
 
 def point_line(point: EvalPoint) -> str:
     return line("eval", **asdict(point))
+
+
+def baseline_line(point: BaselinePoint) -> str:
+    """An infinite lambda and the error of a single prompt are null."""
+    return line("baseline", **asdict(point))
+
+
+def setting_of(point: BaselinePoint) -> str:
+    """`n = 4`, `lambda = 0.1`, `slerp 0.25`."""
+    if point.baseline == "best_of_n":
+        return f"n = {point.at:.0f}"
+    if point.baseline == "interpolation":
+        return f"{point.how} {point.at:g}"
+    return f"lambda = {'inf' if point.at is None or math.isinf(point.at) else f'{point.at:.3g}'}"
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -117,6 +117,19 @@ class Scores(Rows):
         return value
 
 
+class AllowedSets(Protocol):
+    """Finds the allowed sets of sampled tokens again, in place of stored bits."""
+
+    def sets(self, s: Sequences, logits: Tensor) -> Tensor:
+        """[B,T,V] logits of the model that is scored -> [B,T,V] bool, each sampled token in it."""
+        ...
+
+    def counts(self) -> Tensor:
+        """[3] since the last rollout began, summed over passes: tokens whose set was found again;
+        tokens in these sets; sampled tokens that had to be added to theirs."""
+        ...
+
+
 @dataclass(frozen=True)
 class Rollout(Rows):
     """Completions and who wrote them."""
@@ -132,8 +145,9 @@ class Rollout(Rows):
     """[B] bool; False = truncated at the length limit."""
     logprobs: Tensor | None = None
     """[B,T] as the engine sampled; None where nobody sampled (demonstrations)."""
-    allowed: Tensor | None = None
-    """[B,T,ceil(V/8)] uint8, the allowed sets as bits; None = whole vocabulary."""
+    allowed: Tensor | AllowedSets | None = None
+    """[B,T,ceil(V/8)] uint8, the allowed sets as bits; or, beyond a memory budget, who finds them
+    again; None = whole vocabulary."""
     policy_version: int = 0
     writer: str = "policy"
     """`policy`, the name of a weight set, or `data`."""
@@ -183,12 +197,15 @@ class Minibatch(Rows):
 
 @dataclass(frozen=True)
 class OwnText(Rows):
-    """Rows of a tether's own that the house scores beside an optimizer step."""
+    """Rows of a tether's own that the house scores beside an optimizer step. Prompts may be padded
+    on either side, with any id."""
 
     sequences: Sequences
     allowed: Tensor | None = None
     """[B,T,ceil(V/8)] uint8: the allowed sets under which the completions were sampled, for
     `Scores.logprobs`; None = whole vocabulary. The temperature is that of the run's sampling."""
+    mask: Tensor | None = None
+    """[B,T] bool, what trains, a subset of the completion; None = all of it."""
     extra: dict[str, Tensor] = field(default_factory=dict)
     """name -> tensor with rows first: what `own_loss` needs beside the text (old log-probs...)."""
 
@@ -352,14 +369,31 @@ class Learner(Protocol):
 
     def epoch_done(self) -> None: ...
 
-    def gradient(self) -> list[Tensor]: ...
+    def note(self, metrics: dict[str, float]) -> None:
+        """Mean over the calls of an update, logged as update/NAME."""
+        ...
+
+    def gradient(self) -> list[Tensor]:
+        """The policy's gradient, summed over ranks; none is left behind."""
+        ...
+
+    def weights(self) -> list[Tensor]:
+        """A copy of `parameters`."""
+        ...
+
+    def restore(self, weights: list[Tensor]) -> None:
+        """`parameters` bit for bit as they were copied."""
+        ...
 
     def shift(self, direction: list[Tensor], by: float) -> None: ...
 
     def dot(self, a: Iterable[Tensor], b: Iterable[Tensor]) -> float: ...
 
-    def distributions(self, minibatch: Minibatch) -> Tensor: ...
+    def kl_from(self, old: list[Tensor], minibatch: Minibatch) -> float:
+        """Exact KL(policy with the weights `old` || policy), weighted mean over the tokens, of the
+        distribution that sampled."""
+        ...
 
-    def kl_from(self, old: Tensor, minibatch: Minibatch) -> float: ...
-
-    def fisher(self, minibatch: Minibatch, vector: list[Tensor]) -> list[Tensor]: ...
+    def fisher(self, minibatch: Minibatch, vector: list[Tensor]) -> list[Tensor]:
+        """Fisher-vector product at `parameters`, on `minibatch`."""
+        ...

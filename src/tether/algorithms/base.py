@@ -11,7 +11,8 @@ Fields are settings and are assigned once; any other attribute is memory and is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 from tether.config.errors import UserError
@@ -58,13 +59,53 @@ class Algorithm(Remembers):
 
     def __post_init__(self) -> None:
         """Refuses settings that cannot work. A subclass that overrides it calls it first."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"algorithm.{f.name} must be a finite number, not {value}")
         if self.lr < 0:
             raise UserError(f"algorithm.lr must be >= 0, not {self.lr:g}")
         for name in ("epochs", "minibatches", "group_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"algorithm.{name} must be at least 1, not {getattr(self, name)}")
-        if self.average not in ("tokens", "sequences"):
-            raise UserError(f"algorithm.average is tokens or sequences, not '{self.average}'")
+        self._one_of("average", "tokens", "sequences")
+
+    def _in_unit(self, *names: str) -> None:
+        """Refuses settings outside [0, 1]."""
+        for name in names:
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"algorithm.{name} must be in [0, 1], not {getattr(self, name):g}")
+
+    def _above_zero(self, *names: str) -> None:
+        """Refuses settings that are not > 0; None means off."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                off = " or null (off)" if _optional(type(self), name) else ""
+                raise UserError(f"algorithm.{name} must be > 0{off}, not {value:g}")
+
+    def _not_negative(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < 0:
+                raise UserError(f"algorithm.{name} must be >= 0, not {getattr(self, name):g}")
+
+    def _one_of(self, name: str, *words: str) -> None:
+        if getattr(self, name) not in words:
+            listed = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise UserError(f"algorithm.{name} is {listed}, not '{getattr(self, name)}'")
+
+    def _needs_siblings(self) -> None:
+        """Refuses groups in which no completion differs from another."""
+        if self.group_size < 2:
+            raise UserError(
+                "algorithm.group_size is 1: each completion is compared with the others of its"
+                " prompt, so there would be nothing to learn; use 2 or more"
+            )
+        if self.greedy:
+            raise UserError(
+                "algorithm.greedy: the completions of a prompt would all be the same and their"
+                " comparison empty; leave it false"
+            )
 
     def at(self, update: int) -> Algorithm:
         """Which algorithm runs this update (counted from 0); phases override it."""
@@ -103,3 +144,7 @@ class Algorithm(Remembers):
                     return
                 learner.step()
             learner.epoch_done()
+
+
+def _optional(cls: type, name: str) -> bool:
+    return any(f.name == name and "None" in str(f.type) for f in fields(cls))

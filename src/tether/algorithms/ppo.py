@@ -10,16 +10,14 @@ PPO (0.4 to 0.25), which RL4LMs@97df0bd and Stable Baselines3 share where nothin
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
 from tether.algorithms.base import Algorithm
-from tether.config.errors import UserError
-from tether.core.kl import kl_k3
-from tether.core.losses import clipped_policy_loss, value_loss
+from tether.core.losses import clipped_policy_loss, off_policy, value_loss
 from tether.core.masking import weighted_sum, whiten
-from tether.core.returns import gae
+from tether.core.returns import Truncated, actor_critic_targets
 from tether.types import Experience, LossOutput, Minibatch, Scores, Targets, Total
 
 STOP_FACTOR = 1.5
@@ -57,7 +55,7 @@ class PPO(Algorithm):
     normalize_advantages: bool = True
     """Mean 0 and variance 1 over the real tokens of each optimizer step, all ranks (RL4LMs; TRL
     over the whole rollout)."""
-    truncated: Literal["end", "bootstrap"] = "end"
+    truncated: Truncated = "end"
     """What a completion cut at the length limit is. end: the limit is the horizon of the task, the
     score counts for what was written, nothing follows (lm-human-preferences, TRL, RL4LMs).
     bootstrap: the value after the last token follows; for rewards that would go on beyond the
@@ -68,33 +66,13 @@ class PPO(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"algorithm.{name} must be in [0, 1], not {getattr(self, name):g}")
-        if self.clip_range <= 0:
-            raise UserError(f"algorithm.clip_range must be > 0, not {self.clip_range:g}")
-        for name in ("clip_range_value", "target_kl"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UserError(f"algorithm.{name} must be > 0 or null (off), not {value:g}")
-        if self.truncated not in ("end", "bootstrap"):
-            raise UserError(f"algorithm.truncated is end or bootstrap, not '{self.truncated}'")
+        self._in_unit("gamma", "gae_lambda")
+        self._above_zero("clip_range", "clip_range_value", "target_kl")
+        self._one_of("truncated", "end", "bootstrap")
 
     def advantages(self, experience: Experience, total: Total) -> Targets:
         """GAE over the tokens that the writer sampled."""
-        old = experience.old
-        bootstrap = torch.zeros_like(old.last_value)
-        if self.truncated == "bootstrap":
-            bootstrap = torch.where(experience.rollout.finished, bootstrap, old.last_value)
-        advantages, returns = gae(
-            experience.rewards,
-            old.values,
-            bootstrap,
-            experience.mask,
-            self.gamma,
-            self.gae_lambda,
-        )
-        return Targets(advantages, returns, experience.mask)
+        return actor_critic_targets(experience, self.gamma, self.gae_lambda, self.truncated)
 
     def prepare(self, minibatch: Minibatch, total: Total) -> Minibatch:
         if not self.normalize_advantages:
@@ -111,7 +89,7 @@ class PPO(Algorithm):
         assert t.returns is not None, "PPO trains a critic: its targets have returns"
         logprobs = torch.where(t.mask, fresh.logprobs, 0.0)
         old_logprobs = torch.where(t.mask, old.logprobs, 0.0)
-        per_token, ratio, clipped = clipped_policy_loss(
+        per_token, _, clipped = clipped_policy_loss(
             logprobs, old_logprobs, t.advantages, self.clip_range
         )
         policy = weighted_sum(w, per_token)
@@ -124,9 +102,8 @@ class PPO(Algorithm):
                 "policy_loss": policy.detach(),
                 "value_loss": value.detach(),
                 "entropy": entropy.detach(),
-                "kl_old.k3_nats_per_token": weighted_sum(w, kl_k3(old_logprobs - logprobs)),
                 "clip_fraction": weighted_sum(w, clipped.float()),
-                "ratio_error": weighted_sum(w, (ratio - 1).abs()),
+                **off_policy(w, logprobs - old_logprobs),
             }
         return LossOutput(policy + self.vf_coef * value - self.ent_coef * entropy, metrics)
 

@@ -59,15 +59,26 @@ def show_list(words: list[str]) -> int:
 
 
 def recipes(words: list[str]) -> int:
-    """`recipes` lists them, `recipes show NAME` prints one as YAML: edit it, `train --config`."""
-    p = Parser("recipes", "recipes: list them. recipes show NAME: one as YAML, ready to edit.")
-    p.add_argument("action", nargs="?", choices=["list", "show"], default="list")
+    """`recipes` lists them, `recipes show NAME` prints one as YAML: edit it, `train --config`;
+    `recipes eject NAME DIR` writes one as a folder with its loop, algorithm and tethers."""
+    p = Parser(
+        "recipes",
+        "recipes: list them. recipes show NAME: one as YAML, ready to edit.\n"
+        "recipes eject NAME DIR: one as a folder of your own: settings, loop, algorithm, tethers.",
+    )
+    p.add_argument("action", nargs="?", choices=["list", "show", "eject"], default="list")
     p.add_argument("name", nargs="?")
+    p.add_argument("folder", nargs="?", help="of eject: new or empty")
     given = p.parse(words)
     if given.action == "list":
         return show_list(["recipes"])
     if not given.name:
-        raise UserError(f"recipes show needs a name: one of {', '.join(CATALOG['recipe'])}")
+        names = ", ".join(CATALOG["recipe"])
+        raise UserError(f"recipes {given.action} needs a name: one of {names}")
+    if given.action == "eject":
+        return _eject(given.name, given.folder)
+    if given.folder is not None:
+        raise UserError(f"recipes show takes one name, not also '{given.folder}'")
     from tether.config.catalog import load
     from tether.config.compose import recipe
     from tether.config.text_values import to_yaml
@@ -76,6 +87,17 @@ def recipes(words: list[str]) -> int:
     for line in (load("recipe", given.name).__doc__ or "").strip().splitlines():
         print(f"# {line.strip()}".rstrip())
     print(to_yaml(mapping), end="")
+    return 0
+
+
+def _eject(name: str, folder: str | None) -> int:
+    if folder is None:
+        raise UserError(f"recipes eject needs a folder: tether recipes eject {name} DIR")
+    from tether.studies.eject import eject
+
+    for path in eject(name, folder):
+        print(path)
+    print(f"next: python {folder}/run.py --help; {folder}/README.md says what each file is")
     return 0
 
 

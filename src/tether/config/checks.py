@@ -29,6 +29,8 @@ _AT_LEAST: dict[str, float] = {
     "data.limit": 1,
     "checkpoint.every": 0,
     "checkpoint.keep": 1,
+    "after.samples": 2,
+    "after.prompts": 1,
     "optimizer.weight_decay": 0,
     "optimizer.max_grad_norm": 0,
     "optimizer.warmup_steps": 0,
@@ -88,10 +90,38 @@ def _check_run(s: RunSettings, place: str) -> None:
         )
     if any(b <= 0 for b in s.evaluation.budgets):
         raise UserError(f"evaluation.budgets{place} must be nats greater than 0")
+    _check_after(s, place)
     minibatches = s.algorithm.get("minibatches", 1)
     group = s.algorithm.get("group_size", 1)
     if isinstance(minibatches, int) and isinstance(group, int) and minibatches > 0 and group > 0:
         _check_divides(s.batch.prompts, group, minibatches, place)
+
+
+def _check_after(s: RunSettings, place: str) -> None:
+    """Whether or not a step is on: what is written must be possible."""
+    a = s.after
+    if not a.shares or not all(0 <= x <= 1 for x in a.shares):
+        raise UserError(f"after.shares{place} is {a.shares}, must be numbers from 0 to 1")
+    if not a.how:
+        raise UserError(f"after.how{place} is empty; linear is the plain one")
+    if a.oracle and a.samples < 16:
+        raise UserError(
+            f"after.samples{place} is {a.samples}: the oracle frontier needs at least 16 (256 are "
+            "valid to 4.5 nats)"
+        )
+    greedy = s.evaluation.sampling is not None and s.evaluation.sampling.greedy
+    if greedy and (a.best_of_n or a.oracle):
+        raise UserError(
+            f"evaluation.sampling.greedy{place}: greedy completions of a prompt are all the same; "
+            "after.best_of_n and after.oracle need sampling"
+        )
+    if a.interpolate and "product" in a.how and s.model.lora is None:
+        raise UserError(
+            f"after.how{place}: product is for adapters; without model.lora it is linear: say that"
+        )
+    wanted = a.best_of_n or a.oracle or a.interpolate
+    if wanted and a.split == "test" and not s.evaluation.test_prompts:
+        raise UserError(f"after.split{place} is test, and evaluation.test_prompts is 0")
 
 
 def _check_divides(prompts: int, group: int, minibatches: int, place: str) -> None:

@@ -127,6 +127,13 @@ class SamplingSettings:
     untouched, as RL4LMs and the Elastic Reset code score (ratios stay 1 at the first minibatch)."""
     chunk: int = 256
     """Sequences that are generated at once: memory, and which random numbers a sequence gets."""
+    allowed_bytes: int = 4 * 2**30
+    """Memory budget, in bytes for one rollout on one rank, of the allowed sets where a tether
+    narrows the vocabulary: sequences * max_new_tokens * vocabulary / 8 as bits (77 MB for 256 * 48
+    * 50,257). Beyond it they are found again in scoring from the mask policy, at one more forward
+    pass each time. Sets that cannot be found again are stored whatever this says: top_k, top_p,
+    rules on the policy's own logits or on a set that moves within an update, environments, and
+    runs with a tether that remembers completions (replay)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +175,10 @@ class CriticSettings:
     """separate: a trunk of its own started from the policy. shared: a head on the policy's trunk.
     detached: the same, but value gradients stop at the trunk. frozen: a head on the initial
     trunk."""
+    start: str = "policy"
+    """What a separate critic starts from: `policy`, or the folder or hub id of a reward model of
+    the policy's architecture and vocabulary, whose trunk it takes, and whose score head where that
+    has one label or two (then the last label's log-odds); with `policy` its first values are 0."""
     lr: float | None = None
     """Default: the algorithm's."""
 
@@ -193,6 +204,37 @@ class CheckpointSettings:
     """Complete checkpoints that stay on disk."""
     export: bool = True
     """Write `policy/` (plain `save_pretrained`) at the end."""
+
+
+How = Literal["linear", "product", "slerp", "slerp_global"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterSettings:
+    """What is to be had without training, measured as the last step of a run: the baselines that
+    every method has to beat. The first two depend on the initial model alone: in a study one run is
+    enough, also later (`tether baselines RUN`). Results are `baseline` lines of the record."""
+
+    best_of_n: bool = False
+    """Best-of-n, n = 1, 2, 4 ... 64, of the initial model."""
+    oracle: bool = False
+    """The oracle frontier: samples of the initial model re-weighted by exp(reward / lambda)."""
+    interpolate: bool = False
+    """Weights between the initial and the final ones."""
+    samples: int = 256
+    """Completions a prompt that best-of-n and the oracle share; the oracle is valid to
+    log(samples) - 1 nats (evaluation protocol, section 3: 256)."""
+    prompts: int | None = None
+    """Prompts of both; default: as many as the evaluation has. All of them get `samples`
+    completions."""
+    shares: list[float] = field(default_factory=lambda: [0.0, 0.25, 0.5, 0.75, 1.0])
+    """Shares of the way from the initial (0) to the final weights (1); each is one evaluation."""
+    how: list[How] = field(default_factory=lambda: ["linear"])
+    """linear: every tensor that trains (of an adapter A and B apart: the product is then not
+    linear). product: an adapter's product BA. slerp: on the sphere, whole weights, an angle for
+    each tensor; slerp_global: one angle for all."""
+    split: Literal["validation", "test"] = "validation"
+    """Prompts on which all of it is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +277,7 @@ class RunSettings:
     """name -> tether; the name is used in overrides, metrics and the checkpoint."""
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    after: AfterSettings = field(default_factory=AfterSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 
 

@@ -37,3 +37,17 @@ def kept_fraction(decay: float, averagings: int) -> float:
     if decay >= 1.0:
         return 0.0
     return 1.0 - decay / (1.0 - decay) * trajectory_weight(decay, averagings) / averagings
+
+
+def average_problem(decay: float, half_life: float | None, default: float) -> str | None:
+    """What is wrong with the two settings of an average, or None. `decay` left at its default
+    says nothing, so `half_life` may stand beside it."""
+    if not 0 <= decay <= 1:
+        return f"decay must be in [0, 1], not {decay:g}"
+    if half_life is None:
+        return None
+    if decay != default:
+        return "decay or half_life, not both: leave one out"
+    if half_life <= 0:
+        return f"half_life must be > 0 optimizer steps, not {half_life:g}"
+    return None

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+from tether.types import Experience, Targets
+
+Truncated = Literal["end", "bootstrap"]
 
 
 def gae(
@@ -61,3 +67,24 @@ def discounted(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     """
     zero = torch.zeros(len(rewards), device=rewards.device)
     return gae(rewards, torch.zeros_like(rewards), zero, mask, gamma, 1.0)[0]
+
+
+def actor_critic_targets(
+    experience: Experience, gamma: float, lambda_: float, truncated: Truncated
+) -> Targets:
+    """Advantages and returns of an experience by GAE, for methods with a critic.
+
+    Args:
+        experience: with `old.values` and `old.last_value`.
+        gamma, lambda_: as in `gae`.
+        truncated: what follows a completion that was cut at the length limit: nothing (`end`), or
+            the value after its last token (`bootstrap`).
+    """
+    old = experience.old
+    bootstrap = torch.zeros_like(old.last_value)
+    if truncated == "bootstrap":
+        bootstrap = torch.where(experience.rollout.finished, bootstrap, old.last_value)
+    advantages, returns = gae(
+        experience.rewards, old.values, bootstrap, experience.mask, gamma, lambda_
+    )
+    return Targets(advantages, returns, experience.mask)

@@ -7,9 +7,51 @@ a captured graph. V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from tether.config.errors import UserError
+from tether.types import Constraint
+
+
+def legal_tokens(
+    constraints: Sequence[Constraint],
+    logits: Mapping[str, Tensor],
+    position: Tensor,
+    stops: Tensor,
+    min_new_tokens: int = 0,
+) -> tuple[Tensor, list[Tensor]]:
+    """What all constraints allow together: the one rule of sampling and of scoring.
+
+    EOS (the first of `stops`, and only it) stays legal, unless a constraint's class says
+    `decides_stops`; before `min_new_tokens` no stop token is.
+
+    Args:
+        logits: set name -> [N,V], `policy` among them.
+        position: [N] completion position of the token to come, from 0.
+        stops: [S] ids, EOS first.
+    Returns:
+        [N,V] bool, and per constraint [N] bool: True where it allowed no token by itself.
+    """
+    allowed = torch.ones_like(logits["policy"], dtype=torch.bool)
+    empty = []
+    for c in constraints:
+        legal = c.allow(logits, position)
+        if legal.dtype != torch.bool or legal.shape != allowed.shape:
+            raise UserError(
+                f"{type(c).__name__}.allow must return bool {list(allowed.shape)}, "
+                f"not {str(legal.dtype).removeprefix('torch.')} {list(legal.shape)}"
+            )
+        empty.append(~legal.any(-1))
+        if not getattr(c, "decides_stops", False):
+            legal = legal.index_fill(1, stops[:1], True)
+        allowed = allowed & legal
+    if min_new_tokens > 0:
+        without = allowed.index_fill(1, stops, False)
+        allowed = torch.where((position < min_new_tokens)[:, None], without, allowed)
+    return allowed, empty
 
 
 def top_p_set(logits: Tensor, p: float, floor: int = 1) -> Tensor:
@@ -63,6 +105,14 @@ def pack_bits(allowed: Tensor) -> Tensor:
 def unpack_bits(bits: Tensor, vocabulary: int) -> Tensor:
     """[..., ceil(V/8)] uint8 -> [..., V] bool: the inverse of `pack_bits`."""
     return ((bits[..., None] >> _shifts(bits)) & 1).bool().flatten(-2)[..., :vocabulary]
+
+
+def set_sizes(bits: Tensor) -> Tensor:
+    """[..., ceil(V/8)] uint8 -> [...] int64: how many tokens a set has."""
+    size = torch.zeros(bits.shape[:-1], dtype=torch.long, device=bits.device)
+    for shift in range(8):
+        size += ((bits >> shift) & 1).sum(-1)
+    return size
 
 
 def _shifts(x: Tensor) -> Tensor:

@@ -5,9 +5,10 @@
     joined          all texts as one, in windows that overlap (RL4LMs, Elastic Reset's two codes)
 
 They are different quantities: never compare one with another. A model with a start token predicts
-every token of a text after it; without one the first token is context and is not predicted. Where
-nothing is predicted there is no number (None), never NaN. The value is always somebody's (whose) on
-something (what); `human/perplexity` is the policy's, pooled, on human text.
+every token of a text after it; without one the first token is context and is not predicted. An
+encoder-decoder model reads the prompt of a human text and predicts its completion. Where nothing is
+predicted there is no number (None), never NaN. The value is always somebody's (whose) on something
+(what); `human/perplexity` is the policy's, pooled, on human text.
 """
 
 from __future__ import annotations
@@ -47,6 +48,39 @@ def whole_texts(
     prompt, prompt_mask = pad(prompts, "left", pad_id)
     completion, mask = pad(completions, "right", pad_id)
     return Sequences(prompt, prompt_mask, completion, mask), kept
+
+
+def answered_texts(
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    pad_id: int,
+    limit: int | None = None,
+) -> tuple[Sequences, list[int]]:
+    """For an encoder-decoder model: the prompt is read, every token of the answer is predicted.
+
+    Not comparable with `whole_texts`, whose model predicts the prompt too. limit: predicted tokens
+    at most. Returns the sequences and the indices of the rows kept: those with both sides.
+    """
+    pairs = zip(prompts, answers, strict=True)
+    kept = [i for i, (p, a) in enumerate(pairs) if len(p) and len(a)]
+    prompt, prompt_mask = pad([prompts[i] for i in kept], "right", pad_id)
+    completion, mask = pad([answers[i][:limit] for i in kept], "right", pad_id)
+    return Sequences(prompt, prompt_mask, completion, mask), kept
+
+
+def halved_texts(
+    rows: Sequence[Sequence[int]],
+    pad_id: int,
+    limit: int | None = None,
+    room: int | None = None,
+) -> tuple[Sequences, list[int]]:
+    """For an encoder-decoder model and texts without a prompt: the first half of a text is read, at
+    most `room` tokens of it, and what follows is predicted, at most `limit` tokens."""
+    caps = [c for c in (limit, room) if c is not None]
+    at = [min([len(r) // 2, *caps]) for r in rows]
+    heads = [list(r[:n]) for r, n in zip(rows, at, strict=True)]
+    tails = [list(r[n:]) for r, n in zip(rows, at, strict=True)]
+    return answered_texts(heads, tails, pad_id, limit)
 
 
 def nll_per_token(logprobs: Tensor, mask: Tensor, total: Total = local) -> float | None:

@@ -1,16 +1,20 @@
-"""The value model: a trunk and a linear head that starts at exactly zero (B13)."""
+"""The value model: a trunk and a linear head that starts at exactly zero, or both from a reward
+model (B13)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from tether.models.language_model import LanguageModel
 from tether.types import Sequences
+
+if TYPE_CHECKING:
+    from tether.models.critic_start import Start
 
 Kind = Literal["separate", "shared", "detached", "frozen"]
 
@@ -22,14 +26,22 @@ class Critic(nn.Module):
     shared: a head on the policy's trunk; a reset of the policy moves these features too.
     detached: the same, value gradients stop at the trunk.
     frozen: a head on the initial trunk; `WeightSets` hands that trunk over.
-    The head is fp32 and its first values are 0, so a random critic never moves the policy.
+    The head is fp32 and its first values are 0, so a random critic never moves the policy; or the
+    trunk and head of `start`, for a separate critic.
     """
 
-    def __init__(self, lm: LanguageModel, kind: Kind = "separate") -> None:
+    def __init__(
+        self, lm: LanguageModel, kind: Kind = "separate", start: Start | None = None
+    ) -> None:
         super().__init__()
         self.kind: Kind = kind
         self._lm: list[LanguageModel] = []  # a list keeps other modules out of the parameter tree
-        if kind == "separate":
+        if start is not None:
+            if kind != "separate":
+                raise ValueError(f"a {kind} critic has no trunk of its own to start")
+            self.trunk = start.trunk.module
+            self._lm.append(start.trunk)
+        elif kind == "separate":
             twin = lm.twin(trainable=True)
             twin.core.set_output_embeddings(nn.Identity())  # it reads states, never logits
             self.trunk = twin.module
@@ -37,6 +49,10 @@ class Critic(nn.Module):
         self.head = nn.Linear(lm.hidden_size, 1, dtype=torch.float32, device=lm.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        if start is not None and start.weight is not None:
+            with torch.no_grad():
+                self.head.weight.copy_(start.weight[None])
+                self.head.bias.fill_(start.bias)
 
     @property
     def reads_policy(self) -> bool:

@@ -86,8 +86,6 @@ def _generation(lm: LanguageModel, before: Any) -> GenerationConfig:
 
 
 def _write_adapter(lm: LanguageModel, sets: WeightSets | None, folder: Path) -> None:
-    from peft import PeftModel
-
     module: Any = lm.module
     module.save_pretrained(folder)
     base = {"path": lm.facts.get("path", ""), "gguf_file": lm.facts.get("gguf_file")}
@@ -96,7 +94,7 @@ def _write_adapter(lm: LanguageModel, sets: WeightSets | None, folder: Path) -> 
     (folder / "base.json").write_text(json.dumps(base, indent=2) + "\n", encoding="utf-8")
     twin = lm.twin()
     bare = twin.module.unload()  # type: ignore[operator]
-    _same(lm, LanguageModel(PeftModel.from_pretrained(bare, folder), None, lm.stops, lm.pad))
+    _same(lm, LanguageModel(lora.attach(bare, folder), None, lm.stops, lm.pad))
 
 
 def _same(lm: LanguageModel, other: LanguageModel) -> None:
@@ -114,7 +112,7 @@ def _same(lm: LanguageModel, other: LanguageModel) -> None:
 
 def _probe(lm: LanguageModel) -> Sequences:
     """A few fixed ids, spread over the vocabulary."""
-    room = min(16, (lm.max_positions or 32) // 2)
+    room = min(16, (lm.max_positions or 32) // 2, lm.encoder_positions or 16)
     ids = torch.arange(4 * room, device=lm.device).reshape(2, -1) * 7919 % lm.vocab_size
     mask: Tensor = torch.ones_like(ids[:, :room], dtype=torch.bool)
     return Sequences(ids[:, :room], mask, ids[:, room:], mask)

@@ -75,17 +75,28 @@ class LanguageModel:
 
     @property
     def max_positions(self) -> int | None:
-        """Longest sequence; None where positions are relative and unbounded (T5)."""
+        """Longest sequence of a decoder-only model, else of the decoder (start token included);
+        None where positions are relative and unbounded (T5)."""
         config = self.config.get_text_config(decoder=True)
-        for name in ("max_position_embeddings", "n_positions", "max_target_positions"):
-            value = getattr(config, name, None)
-            if isinstance(value, int) and value > 0 and not self._relative:
-                return value
-        return None
+        return self._limit(config, "max_decoder_position_embeddings", "max_target_positions")
 
     @property
-    def _relative(self) -> bool:
-        return hasattr(self.config, "relative_attention_num_buckets")
+    def encoder_positions(self) -> int | None:
+        """Longest prompt that the encoder reads; None where unbounded, and for decoder-only
+        models, whose prompt and completion share `max_positions`."""
+        if not self.seq2seq:
+            return None
+        config = getattr(self.config, "encoder", self.config)
+        return self._limit(config, "max_encoder_position_embeddings", "max_source_positions")
+
+    def _limit(self, config: Any, *own: str) -> int | None:
+        if hasattr(self.config, "relative_attention_num_buckets"):
+            return None
+        for name in (*own, "max_position_embeddings", "n_positions"):
+            value = getattr(config, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+        return None
 
     @property
     def decoder_start(self) -> int:
@@ -103,20 +114,32 @@ class LanguageModel:
         Raises UserError where not even one prompt token fits.
         """
         limit = self.max_positions
+        if self.seq2seq:
+            # the decoder reads its start token, and the last token for the value after it
+            if limit is not None and max_new_tokens > limit - 1:
+                raise UserError(
+                    f"sampling.max_new_tokens = {max_new_tokens} does not fit the decoder: it has "
+                    f"{limit} positions, the first for its start token; use at most {limit - 1}"
+                )
+            return self.encoder_positions
         if limit is None:
             return None
-        room = limit if self.seq2seq else limit - max_new_tokens
-        if room < 1 or max_new_tokens > limit:
+        if max_new_tokens >= limit:
             raise UserError(
                 f"sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt: "
                 f"the model has {limit} positions"
             )
-        return room
+        return limit - max_new_tokens
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, where: str = "prompt") -> None:
         """Raises UserError when prompt and new tokens do not fit the model's positions (B32)."""
         room = self.max_prompt_tokens(max_new_tokens)
         if room is not None and prompt_tokens > room:
+            if self.seq2seq:
+                raise UserError(
+                    f"{where} has {prompt_tokens} tokens, the encoder {room} positions: shorten "
+                    "it, or set data.too_long"
+                )
             raise UserError(
                 f"{where} has {prompt_tokens} tokens; with {max_new_tokens} new tokens the model's "
                 f"{self.max_positions} positions leave {room}: shorten it, or set data.too_long"

@@ -88,7 +88,7 @@ def _facts(lm: LanguageModel, settings: ModelSettings, dtype: torch.dtype) -> di
         "stops": list(lm.stops),
         "pad": lm.pad,
         "max_positions": lm.max_positions,
-    }
+    } | ({"encoder_positions": lm.encoder_positions} if lm.seq2seq else {})
 
 
 def resolve_device(name: str) -> torch.device:
@@ -234,7 +234,31 @@ def _load_module(
         )
     if settings.gguf_file is not None:
         _forget_gguf(module)
+    never_written(module)
+    freeze_tables(module)
     return module
+
+
+def freeze_tables(module: nn.Module) -> None:
+    """Sinusoidal positions (Marian, Pegasus) are computed, not learned, and Marian's are in no file
+    that is saved; yet they come out of `from_pretrained` as weights that train."""
+    for m in module.modules():
+        if isinstance(m, nn.Embedding) and "Sinusoidal" in type(m).__name__:
+            m.weight.requires_grad_(False)
+
+
+def never_written(module: Any) -> None:
+    """Marian's pad is also the decoder's start; converted models give it a row of zeros, so its
+    logit is 0 whatever was read, and rely on `bad_words_ids` in their generation settings to keep
+    it out of every text. No such setting acts here (what samples is what is scored): the same is
+    said in the model's own bias on the logits, which scoring, exact KL and the export all see.
+    """
+    habits = getattr(module, "generation_config", None)
+    words = getattr(habits, "bad_words_ids", None) or []
+    bias = dict(module.named_buffers()).get("final_logits_bias")
+    single = [w[0] for w in words if len(w) == 1]
+    if bias is not None and single:
+        bias[:, single] = -1e4  # finite: 0 * -inf would be NaN in KL and entropy
 
 
 def _unpacked(settings: ModelSettings) -> dict[str, Any]:
@@ -257,7 +281,7 @@ def _forget_gguf(module: Any) -> None:
         module.is_quantized = False
 
 
-def _same_words(path: str, lm: LanguageModel) -> None:
+def same_words(path: str, lm: LanguageModel) -> None:
     """Raises UserError where the other model's tokenizer gives another meaning to the policy's ids
     (a KL between the two would be a number without one). Weights without a tokenizer pass."""
     try:
@@ -283,7 +307,7 @@ def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
         raise UserError(
             f"{path!r} and the policy are not of one kind (decoder-only / encoder-decoder)"
         )
-    _same_words(path, lm)
+    same_words(path, lm)
     module = _load_module(settings, config, lm.dtype, 0).to(lm.device)
     silence_module(module)
     return LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,14 +39,29 @@ def wrap(module: Any, settings: LoraSettings, seed: int, task: str | None = "aut
         task_type=task,
         fan_in_fan_out=_conv1d(module),
     )
-    with torch.random.fork_rng(devices=_cuda(module)), warnings.catch_warnings():
-        # peft asks transformers by a name that transformers has deprecated: nobody here can mend it
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+    with torch.random.fork_rng(devices=_cuda(module)), _old_name():
         torch.manual_seed(seed)
         try:
             return get_peft_model(module, config)
         except ValueError as e:
             raise UserError(f"model.lora.targets: {e}") from e
+
+
+@contextmanager
+def _old_name() -> Iterator[None]:
+    """Every peft model that is made asks transformers by a name which transformers has deprecated
+    (peft 0.21, transformers 5.24): nobody here can mend it. No other warning is hidden."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        yield
+
+
+def attach(module: Any, folder: Any) -> Any:
+    """A peft model of `module` with the adapter in a folder."""
+    from peft import PeftModel
+
+    with _old_name():
+        return PeftModel.from_pretrained(module, folder)
 
 
 def _conv1d(module: nn.Module) -> bool:
@@ -66,12 +83,12 @@ def merge_folder(module: Any, folder: str) -> nn.Module:
 
     Raises UserError where the folder is no adapter, or no tensor of it finds a place (B21).
     """
-    from peft import PeftModel
     from peft.utils import get_peft_model_state_dict, load_peft_weights
 
+    frozen = {n for n, p in module.named_parameters() if not p.requires_grad}
     try:
         stored = load_peft_weights(folder, device="cpu")
-        adapted = PeftModel.from_pretrained(module, folder)
+        adapted = attach(module, folder)
     except (OSError, ValueError, RuntimeError) as e:
         first = next(iter(str(e).splitlines()), type(e).__name__)
         raise UserError(f"model.adapter: cannot load {folder!r}: {first}") from e
@@ -85,7 +102,10 @@ def merge_folder(module: Any, folder: str) -> nn.Module:
     for k in matched:
         if not torch.equal(placed[k].cpu().float(), stored[k].to(placed[k].dtype).float()):
             raise UserError(f"model.adapter: tensor {k!r} of {folder!r} was not loaded")
-    return plain(adapted)
+    merged = plain(adapted)
+    for n, p in merged.named_parameters():
+        p.requires_grad_(n not in frozen)  # Marian's sinusoids are no weights, and are never saved
+    return merged
 
 
 def plain(adapted: Any) -> nn.Module:

@@ -18,10 +18,13 @@ from tether.core.logprobs import log_softmax, pick
 from tether.core.sampling import unpack_bits
 from tether.models.critic import Critic
 from tether.models.language_model import LanguageModel
-from tether.types import Rollout, Scores, Sequences
+from tether.types import AllowedSets, OwnText, Rollout, Scores, Sequences
+
+Allowed = Tensor | AllowedSets | None
+"""Bits [B,T,ceil(V/8)], who finds the sets again, or None for the whole vocabulary."""
 
 
-def scored_as(sampling: SamplingSettings, rollout: Rollout) -> dict[str, Any]:
+def scored_as(sampling: SamplingSettings, rollout: Rollout | OwnText) -> dict[str, Any]:
     """Keywords of `score` for a rollout: the distribution that sampled it, or (`scored: full`)
     temperature 1 over the whole vocabulary. Write `score(lm, s, **scored_as(...))`."""
     if sampling.scored == "full":
@@ -30,16 +33,19 @@ def scored_as(sampling: SamplingSettings, rollout: Rollout) -> dict[str, Any]:
 
 
 def log_distribution(
-    lm: LanguageModel, s: Sequences, temperature: float = 1.0, allowed: Tensor | None = None
+    lm: LanguageModel, s: Sequences, temperature: float = 1.0, allowed: Allowed = None
 ) -> Tensor:
-    """[B,T,V] fp32 log-probabilities. `allowed`: bits [B,T,ceil(V/8)]."""
+    """[B,T,V] fp32 log-probabilities."""
     logits, _ = lm.forward(s)
-    return _log_softmax(logits, temperature, allowed)
+    return _log_softmax(s, logits, temperature, allowed)
 
 
-def _log_softmax(logits: Tensor, temperature: float, allowed: Tensor | None) -> Tensor:
-    legal = None if allowed is None else unpack_bits(allowed, logits.shape[-1])
-    return log_softmax(logits, temperature, legal)
+def _log_softmax(s: Sequences, logits: Tensor, temperature: float, allowed: Allowed) -> Tensor:
+    if allowed is None:
+        return log_softmax(logits, temperature)
+    if isinstance(allowed, Tensor):
+        return log_softmax(logits, temperature, unpack_bits(allowed, logits.shape[-1]))
+    return log_softmax(logits, temperature, allowed.sets(s, logits.detach()))
 
 
 def score(
@@ -47,7 +53,7 @@ def score(
     s: Sequences,
     *,
     temperature: float = 1.0,
-    allowed: Tensor | None = None,
+    allowed: Allowed = None,
     critic: Critic | None = None,
     entropy: bool = False,
     against: Mapping[str, LanguageModel] | None = None,
@@ -65,7 +71,7 @@ def score(
     mask = s.completion_mask
     free = log_softmax(logits)
     plain = temperature == 1.0 and allowed is None
-    used = free if plain else _log_softmax(logits, temperature, allowed)
+    used = free if plain else _log_softmax(s, logits, temperature, allowed)
     asked: dict[str, Tensor] = {}
     if critic is not None:
         every = critic.values(s, states)
@@ -94,7 +100,7 @@ def score_all(
     s: Sequences,
     *,
     temperature: float = 1.0,
-    allowed: Tensor | None = None,
+    allowed: Allowed = None,
     critic: Critic | None = None,
     entropy: bool = False,
     against: Mapping[str, LanguageModel] | None = None,
@@ -112,7 +118,7 @@ def score_all(
                     lm,
                     s.rows(i),
                     temperature=temperature,
-                    allowed=None if allowed is None else allowed[i],
+                    allowed=allowed[i] if isinstance(allowed, Tensor) else allowed,
                     critic=critic,
                     entropy=entropy,
                     against=against,

@@ -62,6 +62,18 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> list[int]:
     return [tokenizer.eos_token_id if start is None else start]
 
 
+def encode_answers(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Ids of human completions as an encoder-decoder model learned to write them: with the special
+    tokens of its target side (BART's start token, mBART's language) up to the first EOS after the
+    text, which is added where the tokenizer puts none."""
+    end = int(tokenizer.eos_token_id)
+    out = []
+    for ids in tokenizer(text_target=list(texts), verbose=False)["input_ids"]:
+        last = len(ids) - 1 - ids[::-1].index(end) if end in ids else len(ids)
+        out.append([*ids[:last], end])
+    return out
+
+
 def decode(tokenizer: Any, ids: Sequence[int] | Tensor, special: bool = False) -> str:
     """Text of one whole response at once; a cut multi-byte character is one replacement mark.
 

@@ -273,6 +273,19 @@ class WeightSets:
         frozen = {n: p for n, p in self.lm.module.named_parameters() if not p.requires_grad}
         return w.fingerprint(frozen) if frozen else ""
 
+    def _critic_base(self) -> str:
+        """Hash of the frozen tensors that are the critic's alone: a reward model under an adapter.
+        Empty text where there are none."""
+        if self.critic is None or self.critic.kind != "separate":
+            return ""
+        shared = {id(p) for p in self.lm.module.parameters()}
+        frozen = {
+            n: p
+            for n, p in self.critic.named_parameters()
+            if not p.requires_grad and id(p) not in shared
+        }
+        return w.fingerprint(frozen) if frozen else ""
+
     def check_base(self) -> None:
         """Raises RuntimeError when the frozen base is not what it was at the first call (B20)."""
         now = self.base_fingerprint()
@@ -286,7 +299,12 @@ class WeightSets:
         """
         self._base.setdefault("policy", self.base_fingerprint())
         tensors = {k: _host(t) for k, t in self._flat().items()}
-        return {"tensors": tensors, "counts": dict(self.counts), "base": self._base["policy"]}
+        return {
+            "tensors": tensors,
+            "counts": dict(self.counts),
+            "base": self._base["policy"],
+            "critic_base": self._critic_base(),
+        }
 
     def _flat(self) -> dict[str, Tensor]:
         out = {f"{k}/{n}": t for k, s in self.sets.items() for n, t in s.items()}
@@ -316,6 +334,11 @@ class WeightSets:
         self._base.setdefault("policy", self.base_fingerprint())
         if state["base"] != self._base["policy"]:
             raise UserError("checkpoint is of an adapter on another base model (its hash differs)")
+        if state.get("critic_base", "") != self._critic_base():
+            raise UserError(
+                "critic.start: the checkpoint's critic is an adapter on another reward model (its "
+                "hash differs)"
+            )
         for k, t in mine.items():
             w.local(t).copy_(theirs[k])
         for name in self.working:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tether.analysis.frontier import Step, mean_steps
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL, summarise
+from tether.reports import baselines
 from tether.reports.encodings import (
     CONFIG,
     HEIGHT,
@@ -32,7 +33,8 @@ def frontier(study: Study, table: Sequence[Row]) -> Spec:
     """Reward against drift: budgets, bands, every seed, the mean, checkpoints, resets."""
     names = [m.name for m in study.methods if m.seeds]
     drawn = [r for r in table if r.checkpoint or r.reset]
-    right = _right_end([r.drift for r in drawn])
+    free = [p.drift for _, p in baselines.drawn(study)]
+    right = _right_end([*(r.drift for r in drawn), *free])
     curves = [c for m in study.methods if m.seeds for c in _curves(m, right)]
     crowded = any(len(m.seeds) >= SEEDS_FOR_INTERVAL for m in study.methods)
     layers = [
@@ -40,6 +42,7 @@ def frontier(study: Study, table: Sequence[Row]) -> Spec:
         _band(curves, names),
         _seed_lines(curves, names),
         _mean_line(curves, names),
+        *baselines.layers(study, names),
         _checkpoints(drawn, names, crowded),
         *_resets(drawn, names, crowded),
         *_tested(study, names, right),
@@ -66,7 +69,7 @@ def _subtitle(study: Study) -> list[str]:
         marks.append("triangles: before (open) and after (filled) a reset")
     if study.split == "test":
         marks.append("diamonds: test prompts")
-    return [*lines, "; ".join(marks) + "."]
+    return [*lines, "; ".join(marks) + ".", *baselines.subtitle(study)]
 
 
 def _right_end(drifts: Sequence[float]) -> float:

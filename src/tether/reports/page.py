@@ -12,6 +12,7 @@ from typing import Any
 
 import vl_convert
 
+from tether.reports import baselines
 from tether.reports.encodings import IN_COLOUR
 from tether.reports.methods import Study
 from tether.reports.runs import Run, settings
@@ -52,6 +53,8 @@ def page(study: Study, charts: dict[str, dict[str, Any]], prompts: Sequence[Prom
         _table(head, rows, "results"),
         _optional(resets(study), "Recovery after resets", "resets"),
         _optional(judges(study), "Judges (never a reward)", "judges"),
+        _optional(baselines.table(study), "Without training", "baselines"),
+        _optional(baselines.waste(study), "Drift beyond the oracle", "waste"),
         "<h2>Over the updates</h2><figure><div id='history'></div></figure>",
         _provenance(study),
     ]

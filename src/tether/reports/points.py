@@ -1,13 +1,15 @@
-"""frontier.csv: one row for every evaluation of the exported policy, and what the chart draws."""
+"""frontier.csv: one row for every evaluation of the exported policy, and what the chart draws;
+after them what costs no training, told apart by the column `kind`."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tether.analysis.frontier import non_dominated
-from tether.records import EvalPoint
+from tether.records import BaselinePoint, EvalPoint, setting_of
 from tether.reports.methods import Study
 from tether.reports.runs import Run, drift
 
@@ -29,6 +31,10 @@ COLUMNS = (
     "non_dominated",
     "reset",
     "failed",
+    "kind",
+    "setting",
+    "drift_is",
+    "valid",
 )
 
 
@@ -71,9 +77,15 @@ def rows(study: Study) -> list[Row]:
     return out
 
 
-def as_csv(table: list[Row]) -> str:
+def baselines(study: Study) -> list[tuple[Run, BaselinePoint]]:
+    """Every point of every run that cost no training."""
+    return [(r, p) for r in study.runs for p in r.baselines]
+
+
+def as_csv(table: list[Row], free: Sequence[tuple[Run, BaselinePoint]] = ()) -> str:
     """The file's text; judges follow as columns `judge.<name>`."""
-    judges = sorted({name for row in table for name in row.point.judges})
+    points = [*(row.point for row in table), *(p for _, p in free)]
+    judges = sorted({name for p in points for name in p.judges})
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*COLUMNS, *(f"judge.{j}" for j in judges)])
@@ -98,10 +110,39 @@ def as_csv(table: list[Row]) -> str:
                 _flag(row.non_dominated),
                 row.reset,
                 row.run.failed,
+                "evaluation",
+                "",
+                "measured",
+                "true",
                 *(p.judges.get(j, "") for j in judges),
             ]
         )
+    writer.writerows(_free(run, p, judges) for run, p in free)
     return out.getvalue()
+
+
+def _free(run: Run, p: BaselinePoint, judges: Sequence[str]) -> list[object]:
+    """A row without weights of an update: neither a checkpoint nor one side of a reset."""
+    known: dict[str, object] = {
+        "method": run.method,
+        "seed": run.seed,
+        "run": run.name,
+        "agent": p.agent,
+        "split": p.split,
+        "common": "false",
+        "drift_nats_per_completion": repr(p.drift),
+        "reward": repr(p.reward),
+        "reward_se": "" if p.reward_se is None else repr(p.reward_se),
+        "prompts": p.prompts,
+        "checkpoint": "false",
+        "non_dominated": "false",
+        "failed": run.failed,
+        "kind": p.baseline,
+        "setting": setting_of(p),
+        "drift_is": p.drift_is,
+        "valid": _flag(p.valid),
+    }
+    return [*(known.get(c, "") for c in COLUMNS), *(p.judges.get(j, "") for j in judges)]
 
 
 def _flag(value: bool) -> str:

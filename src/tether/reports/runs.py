@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tether.config.errors import UserError
-from tether.records import DRIFT, EvalPoint, read_lines
+from tether.records import BASELINES, DRIFT, INTERPOLATION, BaselinePoint, EvalPoint, read_lines
 
 FAILURES = "failures.json"
 """In a study folder: run name -> {method, seed, returncode, error}."""
@@ -31,6 +31,8 @@ class Run:
     agent: str = ""
     points: tuple[EvalPoint, ...] = ()
     events: tuple[dict[str, Any], ...] = ()
+    baselines: tuple[BaselinePoint, ...] = ()
+    """What costs no training: of the record and of the files beside it, each once."""
     updates: int = 0
     """Completed updates."""
     finished: bool = False
@@ -107,6 +109,7 @@ def read_run(folder: Path, agent: str | None = None) -> Run:
         agent=agent,
         points=tuple(good),
         events=tuple(x for x in lines if x["kind"] == "event" and x.get("agent", agent) == agent),
+        baselines=_baselines(folder, lines, agent),
         updates=max([int(x["update"]) for x in lines if x["kind"] == "update"], default=0),
         finished=end is not None,
         failed=f"diverged: {len(mine) - len(good)} evaluations are not finite"
@@ -116,6 +119,31 @@ def read_run(folder: Path, agent: str | None = None) -> Run:
         end=end or {},
         environment=_environment(folder / "environment.json"),
     )
+
+
+def _baselines(folder: Path, lines: list[dict[str, Any]], agent: str) -> tuple[BaselinePoint, ...]:
+    """Of the record, and of the files that commands wrote later, which win: a curve of samples
+    as a whole, an interpolation point by point. Points that are not finite are left out."""
+    kept: dict[tuple[Any, ...], list[BaselinePoint]] = {}
+    for group in (lines, *(_lines(folder / name) for name in (BASELINES, INTERPOLATION))):
+        here: dict[tuple[Any, ...], list[BaselinePoint]] = {}
+        for row in group:
+            if row["kind"] == "baseline" and row["agent"] == agent:
+                p = BaselinePoint(**{k: v for k, v in row.items() if k != "kind"})
+                single = (p.how, p.at) if p.baseline == "interpolation" else ()
+                here.setdefault((p.baseline, p.split, *single), []).append(p)
+        kept |= here
+    everything = [p for points in kept.values() for p in points]
+    return tuple(p for p in everything if p.reward is not None and p.drift is not None)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    if not file.is_file():
+        return []
+    try:
+        return list(read_lines(file))
+    except ValueError as e:
+        raise UserError(f"{file} is damaged: {e}") from e
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Run], Plan]:

@@ -15,7 +15,7 @@ from tether.reports.encodings import Spec
 from tether.reports.history import history
 from tether.reports.methods import Study, study
 from tether.reports.page import page
-from tether.reports.points import as_csv, rows
+from tether.reports.points import as_csv, baselines, rows
 from tether.reports.runs import find_runs
 from tether.reports.samples import side_by_side
 
@@ -65,7 +65,7 @@ def write_report(
         svg=out / "frontier.svg",
         csv=out / "frontier.csv",
     )
-    _put(done.csv, as_csv(table).encode())
+    _put(done.csv, as_csv(table, baselines(shown)).encode())
     _put(done.svg, vl_convert.vegalite_to_svg(spec).encode())
     _put(done.png, vl_convert.vegalite_to_png(spec, scale=2.0))
     _put(done.html, _fitting_page(shown, spec).encode())

@@ -44,8 +44,14 @@ class Engine(ABC):
         What a rollout holds: ids exactly as sampled (B04), real tokens up to and including the
         first stop token (B02), `finished` judged by the stop tokens in force (B03), log-probs of
         the distribution that `sampling.scored` names, and the allowed sets as bits where anything
-        narrowed the vocabulary and `scored` is `sampled`.
+        narrowed the vocabulary, `scored` is `sampled` and `bits_fit`; None otherwise.
         """
+
+
+def bits_fit(sampling: SamplingSettings, rows: int, vocabulary: int) -> bool:
+    """Whether the allowed sets of one call of `generate` are within `sampling.allowed_bytes`, by
+    the most it could write: the answer does not depend on what is sampled."""
+    return rows * sampling.max_new_tokens * -(-vocabulary // 8) <= sampling.allowed_bytes
 
 
 def join(chunks: Sequence[Rollout], pad: int) -> Rollout:

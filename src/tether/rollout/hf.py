@@ -16,8 +16,9 @@ from tether.config.run import SamplingSettings
 from tether.distributed.seeds import generator
 from tether.distributed.total import rank
 from tether.models.language_model import LanguageModel
+from tether.models.non_finite import first_non_finite
 from tether.rollout.companion import Companion
-from tether.rollout.engine import Engine
+from tether.rollout.engine import Engine, bits_fit
 from tether.rollout.sampler import Sampler
 from tether.types import Constraint, Rollout, Sequences
 
@@ -45,16 +46,21 @@ class HFEngine(Engine):
         writer: str = "policy",
     ) -> Iterator[Rollout]:
         _check(lm, prompts, sampling)
+        keep = bits_fit(sampling, len(prompts.prompt), lm.vocab_size)
         for number, i in enumerate(torch.arange(len(prompts.prompt)).split(sampling.chunk)):
             rng = generator(*key, "sampling", rank(), number, device=lm.device)
             s = prompts.rows(i).to(lm.device)
             with lm.quiet():
                 beside = {k: Companion(c, s) for k, c in (companions or {}).items()}
                 stops = torch.tensor(lm.stops, device=lm.device)
-                sampler = Sampler(sampling, stops, rng, constraints, beside)
+                sampler = Sampler(sampling, stops, rng, constraints, beside, keep)
                 completion = self._write(lm, s, sampling, sampler)
             mask, finished = real_tokens(completion, stops)
-            sampler.check(mask, row[i])
+
+            def layer(b: int, t: int, s: Sequences = s, said: Tensor = completion) -> str:
+                return first_non_finite(lm, s.prompt[b][s.prompt_mask[b]], said[b, : t + 1])
+
+            sampler.check(mask, row[i], layer)
             kept = sampler.bits[: completion.shape[1]]
             yield Rollout(
                 sequences=Sequences(s.prompt, s.prompt_mask, completion, mask),

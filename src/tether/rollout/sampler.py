@@ -7,7 +7,7 @@ of it stays on the device; faults are kept as flags and read once, after the las
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from transformers import LogitsProcessor
 from tether.config.errors import UserError
 from tether.config.run import SamplingSettings
 from tether.core.logprobs import NEVER, log_softmax, pick
-from tether.core.sampling import pack_bits, top_k_set, top_p_set
+from tether.core.sampling import legal_tokens, pack_bits, top_k_set, top_p_set
 from tether.rollout.companion import Companion
 from tether.types import Constraint
 
@@ -27,7 +27,7 @@ class Sampler(LogitsProcessor):
     Order: constraints (EOS stays legal) and the minimum length, temperature, top-k, then top-p of
     what is left. The draw is argmax p / e with e ~ Exp(1) from `rng`, which is multinomial without
     a host synchronisation. Kept per step: [B] log-probs and, if anything narrows the vocabulary
-    and is scored, [B, ceil(V/8)] bits.
+    and is scored, [B, ceil(V/8)] bits (`keep_bits`: within the memory budget).
     """
 
     def __init__(
@@ -37,9 +37,11 @@ class Sampler(LogitsProcessor):
         rng: torch.Generator,
         constraints: Sequence[Constraint] = (),
         companions: Mapping[str, Companion] | None = None,
+        keep_bits: bool = True,
     ) -> None:
         self.sampling, self.stops, self.rng = sampling, stops, rng
         self.constraints, self.companions = constraints, companions or {}
+        self.keep_bits = keep_bits
         self.logprobs: list[Tensor] = []
         self.bits: list[Tensor] = []
         self.empty: dict[tuple[int, str], list[Tensor]] = {}
@@ -64,33 +66,22 @@ class Sampler(LogitsProcessor):
             token = (logp.exp() / noise).argmax(-1)
         if s.scored == "full":
             logp = log_softmax(scores)
-        elif allowed is not None:
+        elif allowed is not None and self.keep_bits:
             self.bits.append(pack_bits(allowed))
         self.logprobs.append(pick(logp, token))
         self.step += 1
         return scores.fill_(-1.0).scatter_(1, token[:, None], 1.0)
 
     def _allowed(self, input_ids: Tensor, logits: Tensor) -> Tensor:
-        s, (n, v) = self.sampling, logits.shape
-        allowed = torch.ones_like(logits, dtype=torch.bool)
-        if self.constraints:
-            position = torch.full((n,), self.step, dtype=torch.long, device=logits.device)
-            views = {"policy": logits}
-            views |= {k: c.logits(input_ids) for k, c in self.companions.items()}
-        for number, c in enumerate(self.constraints):
-            legal = c.allow(views, position)
-            name = type(c).__name__
-            if self.step == 0 and (legal.dtype != torch.bool or legal.shape != (n, v)):
-                raise UserError(
-                    f"{name}.allow must return bool [{n}, {v}], "
-                    f"not {str(legal.dtype).removeprefix('torch.')} {list(legal.shape)}"
-                )
-            self._note(number, name, legal)
-            if not getattr(c, "decides_stops", False):
-                legal = legal.index_fill(1, self.stops[:1], True)
-            allowed &= legal
-        if self.step < s.min_new_tokens:
-            allowed = allowed.index_fill(1, self.stops, False)
+        s = self.sampling
+        position = torch.full_like(input_ids[:, 0], self.step)
+        views = {"policy": logits}
+        views |= {k: c.logits(input_ids) for k, c in self.companions.items()}
+        allowed, empty = legal_tokens(
+            self.constraints, views, position, self.stops, s.min_new_tokens
+        )
+        for number, (c, nothing) in enumerate(zip(self.constraints, empty, strict=True)):
+            self._note(number, type(c).__name__, nothing)
         if s.top_k > 0 or s.top_p < 1.0:
             x = logits.masked_fill(~allowed, NEVER) / s.temperature
             if s.top_k > 0:
@@ -98,15 +89,18 @@ class Sampler(LogitsProcessor):
                 x = x.masked_fill(~allowed, NEVER)
             allowed &= top_p_set(x, s.top_p)
         if len(self.constraints) > 1 or s.min_new_tokens > 0:
-            self._note(-1, "all constraints and min_new_tokens together", allowed)
+            together = "all constraints and min_new_tokens together"
+            self._note(-1, together, ~allowed.any(-1))
         return allowed
 
-    def _note(self, number: int, name: str, legal: Tensor) -> None:
-        self.empty.setdefault((number, name), []).append(~legal.any(-1))
+    def _note(self, number: int, name: str, nothing: Tensor) -> None:
+        self.empty.setdefault((number, name), []).append(nothing)
 
-    def check(self, mask: Tensor, row: Tensor) -> None:
+    def check(
+        self, mask: Tensor, row: Tensor, why: Callable[[int, int], str] | None = None
+    ) -> None:
         """Raises UserError naming tether, prompt and step where a real token [B,T] had an empty
-        set or no finite log-prob (B37)."""
+        set or no finite log-prob (B37). why(row, position): more about the latter."""
         for (_, name), flags in self.empty.items():
             at = (torch.stack(flags, 1) & mask).nonzero()
             if len(at):
@@ -121,5 +115,5 @@ class Sampler(LogitsProcessor):
             raise UserError(
                 f"the policy's logits are NaN or infinite for prompt row {int(row[b])} at "
                 f"completion position {t}: weights have diverged or the dtype overflows "
-                "(lower algorithm.lr, or model.dtype: float32)"
+                f"(lower algorithm.lr, or model.dtype: float32){why(b, t) if why else ''}"
             )

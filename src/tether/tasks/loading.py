@@ -14,7 +14,7 @@ from tether.config.errors import UserError
 from tether.config.nearest import nearest
 from tether.config.run import DataSettings, SamplingSettings
 from tether.distributed.seeds import generator
-from tether.models.tokenizing import decode, encode_prompt
+from tether.models.tokenizing import decode, encode_answers, encode_prompt
 from tether.rewards.batch import ARGUMENTS, Prompt, text_of
 from tether.tasks.prompts import Frame, bare_ids, cut, frame, shown, specials
 from tether.tasks.reading import Table, read, size
@@ -112,20 +112,24 @@ def load_task(
     seed: int | None = None,
     *,
     max_positions: int | None = None,
+    seq2seq: bool = False,
+    encoder_positions: int | None = None,
     caps: Mapping[str, int | None] | None = None,
 ) -> dict[str, Task | None]:
     """`train`, `validation` and `test` tasks (the last two None where there are no rows for them).
 
     seed: of the shuffle, default `settings.seed` (the same for every run of a study).
-    max_positions: of the model; prompt + new tokens must fit (B32). caps: split -> most rows.
+    max_positions: of the model; prompt + new tokens must fit (B32). seq2seq: the prompt has
+    `encoder_positions` of its own, and the completion the rest of the decoder's `max_positions`.
+    caps: split -> most rows.
     Raises UserError.
     """
     if seed is not None:
         settings = replace(settings, seed=seed)
-    limit = _limit(settings, sampling, max_positions)
+    limit = _limit(settings, sampling, max_positions, seq2seq, encoder_positions)
     out: dict[str, Task | None] = {"train": None, "validation": None, "test": None}
     for name, (table, rows) in splits(settings, caps).items():
-        out[name] = make_task(table, rows, name, settings, tokenizer, limit, max_positions)
+        out[name] = make_task(table, rows, name, settings, tokenizer, limit, max_positions, seq2seq)
     seen = {_key(p) for p in out["train"].raw_prompts} if out["train"] else set()
     for name in ("validation", "test"):
         task = out[name]
@@ -143,20 +147,34 @@ def _key(prompt: Prompt) -> str:
 
 
 def _limit(
-    settings: DataSettings, sampling: SamplingSettings, max_positions: int | None
+    settings: DataSettings,
+    sampling: SamplingSettings,
+    max_positions: int | None,
+    seq2seq: bool = False,
+    encoder_positions: int | None = None,
 ) -> int | None:
     """Most tokens of a prompt. Raises UserError where nothing or too little is left for it."""
     left = None if max_positions is None else max_positions - sampling.max_new_tokens
     if left is not None and left < 1:
+        if seq2seq:
+            raise UserError(
+                f"sampling.max_new_tokens {sampling.max_new_tokens} does not fit the decoder's "
+                f"{max_positions} positions, the first of which is its start; use at most "
+                f"{(max_positions or 1) - 1}"
+            )
         raise UserError(
             f"sampling.max_new_tokens {sampling.max_new_tokens} leaves no room for a prompt in the "
             f"model's {max_positions} positions; use at most {(max_positions or 1) - 1}"
         )
+    if seq2seq:
+        left = encoder_positions
     wanted = settings.prompt_tokens if settings.text else settings.max_prompt_tokens
     key = "data.prompt_tokens" if settings.text else "data.max_prompt_tokens"
     if wanted is not None and wanted < 1:
         raise UserError(f"{key} is {wanted}; it must be at least 1")
     if left is not None and wanted is not None and wanted > left:
+        if seq2seq:
+            raise UserError(f"{key} {wanted} is more than the encoder's {left} positions")
         raise UserError(
             f"{key} {wanted} + sampling.max_new_tokens {sampling.max_new_tokens} is more than the "
             f"model's {max_positions} positions; use at most {left}"
@@ -172,18 +190,20 @@ def make_task(
     tokenizer: Any,
     limit: int | None,
     max_positions: int | None = None,
+    seq2seq: bool = False,
 ) -> Task:
     """One split as a task. `rows`: numbers of the rows in their source, for messages."""
     notes: dict[str, int] = {"rows": len(rows)}
     if settings.text is not None:
-        made = _from_text(table, rows, settings, tokenizer, notes)
+        made = _from_text(table, rows, settings, tokenizer, notes, seq2seq)
     else:
-        made = _from_prompts(table, rows, settings, tokenizer, limit, notes)
+        made = _from_prompts(table, rows, settings, tokenizer, limit, notes, seq2seq)
     keep, prompts, raw, references = made
     if references is not None and max_positions is not None:
         for i, (p, r) in enumerate(zip(prompts, references, strict=True)):
-            if len(p) + len(r) > max_positions:
-                references[i] = r[: max_positions - len(p)]
+            room = max_positions - (1 if seq2seq else len(p))
+            if len(r) > room:
+                references[i] = r[:room]
                 notes["references_cut"] = notes.get("references_cut", 0) + 1
     twice = sum(n - 1 for n in Counter(map(_key, raw)).values())
     if twice:
@@ -211,12 +231,18 @@ def _text(value: Any, row: int, column: str) -> str:
 
 
 def _from_text(
-    table: Table, rows: list[int], settings: DataSettings, tokenizer: Any, notes: dict[str, int]
+    table: Table,
+    rows: list[int],
+    settings: DataSettings,
+    tokenizer: Any,
+    notes: dict[str, int],
+    seq2seq: bool = False,
 ) -> Made:
     """The first `prompt_tokens` tokens of a text are the prompt, what follows is the reference."""
     column = settings.text or ""
     texts = [_text(x, r, column) for x, r in zip(table[column], rows, strict=True)]
     head, tail = specials(tokenizer)
+    first = head if seq2seq else []  # the decoder's text has a beginning of its own
     n, end = settings.prompt_tokens, _end(tokenizer)
     keep, prompts, raw, references = [], [], [], []
     for i, ids in enumerate(bare_ids(tokenizer, texts)):
@@ -226,7 +252,7 @@ def _from_text(
         keep.append(i)
         prompts.append(head + ids[:n] + tail)
         raw.append(decode(tokenizer, ids[:n]))
-        references.append(ids[n:] + end)
+        references.append(first + ids[n:] + end)
     return keep, prompts, list(raw), references
 
 
@@ -237,6 +263,7 @@ def _from_prompts(
     tokenizer: Any,
     limit: int | None,
     notes: dict[str, int],
+    seq2seq: bool = False,
 ) -> Made:
     keep: list[int] = []
     prompts: list[list[int]] = []
@@ -268,7 +295,10 @@ def _from_prompts(
         values = table[settings.reference]
         texts = [_reference(values[i], rows[i], settings.reference) for i in keep]
         end = _end(tokenizer)
-        references = [ids + end for ids in bare_ids(tokenizer, texts)]
+        if seq2seq:
+            references = encode_answers(tokenizer, texts)
+        else:
+            references = [ids + end for ids in bare_ids(tokenizer, texts)]
     return keep, prompts, raw, references
 
 

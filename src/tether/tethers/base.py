@@ -5,7 +5,7 @@
 | `keeps`, `reads`, `sources` | weight sets it owns / looks at / where they start from | union |
 | `reward` | numbers on the tokens | + |
 | `allow` | what may be sampled | and; the house puts stop tokens back (see `decides_stops`) |
-| `loss`, `own_data` + `own_text` + `own_loss` | terms of the loss | + |
+| `loss`, `own_data` + `own_text` + `own_loss` + `summary` | terms of the loss | + |
 | `after` | moves between named weight sets | quiet moves first, then events, in order |
 | `seen`, `report`, `meet` | memory of texts; numbers for the record; the model's stop tokens | - |
 
@@ -13,14 +13,15 @@ So any number of tethers compose. A tether sees tensors, counters and measuremen
 trainer, and never a weight: it returns `Move`s and the house executes them, which is why one file
 serves full weights, LoRA, bf16 with fp32 masters, and shards.
 
-Rules: `keeps`, `reads`, `sources`, `reward`, `allow`, `loss`, `own_data`, `own_text`, `own_loss`,
-`report` are pure. Memory (every attribute that is no field) changes in `after` and `seen` only;
-what `after` decides depends on nothing but `clock` and `measured`, so it is equal on all ranks.
+Rules: `keeps`, `reads`, `sources`, `reward`, `allow`, `recomputable`, `loss`, `own_data`,
+`own_text`, `own_loss`, `summary`, `report` are pure. Memory (every attribute that is no field)
+changes in `after` and `seen` only; what `after` decides depends on nothing but `clock` and
+`measured`, so it is equal on all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -72,6 +73,9 @@ class Tether(Remembers):
     decides_stops: ClassVar[bool] = False
     """False: after `allow` the house makes the stop tokens legal again. True: what this tether says
     about stop tokens stands (minimum length)."""
+    remembers_texts: ClassVar[bool] = False
+    """True: `seen` keeps completions that this process wrote. Refused with an algorithm that
+    samples nothing, and with several processes: a checkpoint holds the memory of one."""
 
     def keeps(self) -> tuple[str, ...]:
         """Weight sets that this tether owns and moves; nobody else may. They start as `initial`."""
@@ -92,6 +96,15 @@ class Tether(Remembers):
     def meet(self, stops: tuple[int, ...]) -> None:
         """Called once before the run with the model's stop tokens, EOS first."""
 
+    def check_names(self, names: Collection[str]) -> None:
+        """Called once before the run with the names of the parameters that train. Raises UserError
+        where a setting names one that is not there."""
+
+    def needs_samples(self) -> bool:
+        """True: what this tether computes is right along sampled completions only, so that it is
+        refused with an algorithm that trains on demonstrations."""
+        return False
+
     def reward(self, experience: Experience) -> Tensor | None:
         """[B,T] reward to add, 0 outside `experience.mask`; `experience.rewards` holds the score
         only."""
@@ -108,6 +121,11 @@ class Tether(Remembers):
             [N,V] bool, True = legal.
         """
         raise NotImplementedError
+
+    def recomputable(self) -> bool:
+        """True: `allow` gives the same sets again while an update lasts, since it reads no value of
+        the policy and no set that moves within an update. Then the house need not store them."""
+        return False
 
     def loss(self, minibatch: Minibatch, fresh: Scores) -> LossOutput | None:
         """A further term on the algorithm's own microbatch, weighted by `minibatch.weights`."""
@@ -128,8 +146,13 @@ class Tether(Remembers):
 
     def own_loss(self, text: OwnText, weights: Tensor, fresh: Scores) -> LossOutput:
         """The loss on (a microbatch of) `own_text`; weights [B,T] sum to 1 over its microbatches
-        and ranks, and are 0 outside the completions."""
+        and ranks, and are 0 outside what trains. Metrics are recorded as `tether/<name>/<key>`."""
         raise NotImplementedError
+
+    def summary(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        """What the record keeps of the metrics of `own_loss`, once they are summed over the
+        microbatches and ranks of an optimizer step: for numbers that do not add up themselves."""
+        return sums
 
     def seen(self, experience: Experience) -> None:
         """Called once for each scored rollout, for memory of what was written (replay)."""

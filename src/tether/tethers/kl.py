@@ -2,121 +2,27 @@
 
     r_t  <-  r_t - coef * k(log pi(a_t) - log ref(a_t))
 
-with k one of k1, k2, k3, or the exact KL over the vocabulary at each step. In the reward the value
-is not differentiated, so every estimator descends KL(policy || reference) up to its bias, unlike
-the same estimators as a loss (`tether.core.kl`). Log-probs are the free ones (temperature 1, whole
-vocabulary): before the first update this KL is exactly 0, whatever the sampling.
+with k one of k1, k2, k3, or the exact KL over the vocabulary at each step.
 
 Source: Ziegler et al. 2019, arXiv 1909.08593, section 2.2; per token as in TRL's PPO and RL4LMs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import ClassVar
 
 from tether.config.errors import UserError
-from tether.core.kl import ESTIMATORS, exponent_bounded
-from tether.tethers.base import Place, Tether
-from tether.tethers.controllers import Controller, Fixed
-from tether.types import (
-    Clock,
-    Depth,
-    Experience,
-    Measured,
-    Move,
-    Total,
-    Unit,
-    WeightEvent,
-)
+from tether.tethers.penalty import Referenced, RewardPenalty
 
 
 @dataclass
-class KLPenalty(Tether):
+class KLPenalty(Referenced, RewardPenalty):
     """KL(policy || reference) as a cost on every token. Source: arXiv 1909.08593, section 2.2."""
 
-    coef: float = 0.05
-    """Reward units per nat; the start where a controller adapts it (TRL's PPO .05)."""
-    controller: Controller | None = None
-    """How the coefficient changes: fixed, rl4lms or ziegler; null = fixed."""
-    reference: str = "initial"
-    """Set of weights that is home: `initial`, a set that another tether keeps (`ema`), or, with
-    `model`, the name for that model's weights (`reference` if left at `initial`)."""
-    model: str | None = None
-    """Model folder or hub id with the policy's architecture, e.g. the supervised model."""
-    estimator: Literal["k1", "k2", "k3", "exact"] = "k1"
-    """k1 (TRL, RL4LMs), k2, k3, or exact: over the whole vocabulary, which needs the reference as a
-    second module in memory."""
-
-    acts_on: ClassVar[frozenset[Place]] = frozenset({"reward"})
+    kind: ClassVar[str] = "kl"
 
     def __post_init__(self) -> None:
-        if self.estimator not in (*ESTIMATORS, "exact"):
-            raise UserError(f"kl.estimator is k1, k2, k3 or exact, not '{self.estimator}'")
-        if self.coef < 0:
-            raise UserError(
-                f"kl.coef must be >= 0 (a negative one pays for drift), not {self.coef:g}"
-            )
-        adapts = self.controller is not None and not isinstance(self.controller, Fixed)
-        if self.coef == 0 and adapts:
-            raise UserError(
-                "kl.coef is 0: a controller multiplies it, so it stays 0; start above 0"
-            )
+        super().__post_init__()
         if self.reference == "policy":
             raise UserError("kl.reference is the policy itself: its KL is always 0")
-        self.now = self.coef
-        """The coefficient in force."""
-        self.version = -1
-        """Policy version of the last reading that the controller used."""
-
-    @property
-    def home(self) -> str:
-        """Name of the weight set that is the reference."""
-        return "reference" if self.model and self.reference == "initial" else self.reference
-
-    def keeps(self) -> tuple[str, ...]:
-        return (self.home,) if self.model else ()
-
-    def sources(self) -> Mapping[str, str]:
-        return {self.home: self.model} if self.model else {}
-
-    def reads(self) -> Mapping[str, Depth]:
-        return {self.home: "distribution" if self.estimator == "exact" else "tokens"}
-
-    def reward(self, experience: Experience) -> Tensor:
-        if self.estimator == "exact":
-            kl = experience.old.exact_kl[self.home]
-        else:
-            kl = ESTIMATORS[self.estimator](self._log_ratio(experience))
-        return torch.where(experience.mask, -self.now * kl, 0.0)
-
-    def report(self, experience: Experience, total: Total) -> dict[str, float]:
-        """coef; with k3 also how many tokens its exponent was bounded on (B10)."""
-        out = {"coef": self.now}
-        if self.estimator == "k3":
-            out["exponent_bounded"] = float(total(exponent_bounded(self._log_ratio(experience))))
-        return out
-
-    def after(self, unit: Unit, clock: Clock, measured: Measured) -> Iterable[Move | WeightEvent]:
-        if unit != "update" or self.controller is None:
-            return ()
-        metric = self.controller.metric(self.home)
-        if metric is not None and (new := measured.newer(metric, self.version)) is not None:
-            kl, self.version = new
-            self.now = self.controller.next(self.now, kl, measured)
-        return ()
-
-    def restart(self) -> None:
-        """Back to the starting coefficient (a weight event with `controllers = clear`)."""
-        super().restart()
-        self.now = self.coef
-
-    def _log_ratio(self, experience: Experience) -> Tensor:
-        """[B,T] log policy - log reference of the sampled tokens, 0 outside the mask."""
-        reference = experience.references[self.home].free_logprobs
-        d = experience.old.free_logprobs - reference
-        return torch.where(experience.mask, d, 0.0)

@@ -47,6 +47,9 @@ class MinLength(Tether):
     def reads(self) -> Mapping[str, Depth]:
         return {"policy": "sampling"}
 
+    def recomputable(self) -> bool:
+        return True  # of the policy's logits only the shape is read
+
     def allow(self, logits: Mapping[str, Tensor], position: Tensor) -> Tensor:
         if not self.stops:
             raise UserError("min_length knows no stop token: set min_length.stop_ids")

@@ -118,6 +118,8 @@ class DriftBudget(Trigger):
         if not 0 < self.rearm <= 1:
             raise UserError(f"drift_budget.rearm must be in (0, 1], not {self.rearm:g}")
         self.armed = True
+        self.before: float | None = None
+        """The measurement before the newest one: how far a budget is passed lies between them."""
         self.last: int | None = None
         self.version = -1
 
@@ -126,13 +128,15 @@ class DriftBudget(Trigger):
         if new is None:
             return None
         value, self.version = new
+        before, self.before = self.before, value
         if value < self.rearm * self.budget:
             self.armed = True
         if value <= self.budget or not self.armed or not _apart(clock, self.last, self.gap):
             return None
         self.armed, self.last = False, clock.update
         self.fired += 1
-        return f"{self.metric} {value:.4g} > {self.budget:g}"
+        over = f"{self.metric} {value:.4g} > {self.budget:g}, passed by {value - self.budget:.4g}"
+        return over if before is None else f"{over} since a measurement of {before:.4g}"
 
 
 @dataclass
@@ -229,6 +233,13 @@ class AllOf(Trigger):
         self.reasons = [""] * len(self.triggers)
         self.fired += 1
         return " and ".join(reasons)
+
+
+def budgets(trigger: Trigger) -> list[DriftBudget]:
+    """Every drift budget in a trigger, nested ones too."""
+    inner = [t for t in trigger._parts().values() if isinstance(t, Trigger)]
+    own = [trigger] if isinstance(trigger, DriftBudget) else []
+    return own + [b for t in inner for b in budgets(t)]
 
 
 def _plural(unit: str, count: int) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from tether.algorithms.base import Algorithm
 from tether.config.errors import UserError
 from tether.config.run import EvaluationSettings, SamplingSettings
+from tether.models.allowed import FoundAgain
 from tether.models.critic import Critic
 from tether.models.language_model import LanguageModel
 from tether.models.weight_sets import WeightSets
@@ -64,6 +65,19 @@ class Agent:
         self.companions = sorted({n for n, d in reads if d == "sampling"} - {"policy"})
         self.exact = sorted({n for n, d in reads if d == "distribution"})
         self.token_reads = sorted({"initial"} | {n for n, d in reads if d == "tokens"})
+        self.found_again = self._found_again()
+
+    def _found_again(self) -> FoundAgain | None:
+        """Who finds allowed sets again beyond `sampling.allowed_bytes`; None where nothing is to be
+        found, or where it would be another set than the one that sampled."""
+        s, tethers = self.sampling, self.tethers.values()
+        found = bool(self.constraints) and all(t.recomputable() for t in self.constraints)
+        if not found or s.scored == "full" or s.top_k > 0 or s.top_p < 1.0:
+            return None
+        if self.environment is not None or any(t.remembers_texts for t in tethers):
+            return None
+        models = {k: self.sets.residents[k] for k in self.companions}
+        return FoundAgain(self.constraints, models, self.lm.stops, s.min_new_tokens)
 
     @property
     def evaluation_sampling(self) -> SamplingSettings:

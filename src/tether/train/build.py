@@ -15,6 +15,8 @@ from tether.config.run import RunSettings
 from tether.core.weights import WeightSet
 from tether.distributed.total import world_size
 from tether.models.critic import Critic
+from tether.models.critic_start import start_from
+from tether.models.language_model import LanguageModel
 from tether.models.loading import load_language_model
 from tether.models.weight_sets import WeightSets
 from tether.rewards.combine import RewardSet
@@ -64,7 +66,7 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
     if not settings.data.path:
         raise UserError("data.path is empty: give a hub id, a folder or a file (--data X)")
     columns = check_columns(settings.data)
-    check_own_texts(parts.tethers)
+    check_own_texts(parts.tethers, settings.data)
     for rewards in (parts.rewards, parts.judges):
         if rewards is not None:
             rewards.check(columns)
@@ -78,6 +80,8 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         lm.tokenizer,
         settings.sampling,
         max_positions=lm.max_positions,
+        seq2seq=lm.seq2seq,
+        encoder_positions=lm.encoder_positions,
         caps={
             "validation": max(settings.evaluation.prompts, settings.evaluation.human_rows),
             "test": wanted or 1,
@@ -106,13 +110,14 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         if rewards is not None:
             rewards.prepare()
     algorithm = parts.algorithm
-    critic = Critic(lm, settings.critic.kind) if algorithm.needs_values else None
+    critic = _critic(lm, settings) if algorithm.needs_values else None
     sets = WeightSets(lm, critic)
     sets.check_base()
     _declare(sets, parts.tethers)
     groups, working = _groups(sets, critic)
-    for t in parts.tethers.values():
+    for tether_name, t in parts.tethers.items():
         t.meet(lm.stops)
+        _check_names(tether_name, t, sets)
     human = load_human(lm, validation, settings.data, settings.evaluation)
     return Agent(
         name=name,
@@ -135,8 +140,15 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         critic_lr=settings.critic.lr,
         environment=None if isinstance(parts.environment, SingleTurn) else parts.environment,
         human=human,
-        draws=load_own_texts(lm, parts.tethers, settings.seed),
+        draws=load_own_texts(lm, parts.tethers, settings.data, settings.seed),
     )
+
+
+def _critic(lm: LanguageModel, settings: RunSettings) -> Critic:
+    start = None
+    if settings.critic.start != "policy":
+        start = start_from(settings.critic.start, lm, settings.model.lora, settings.seed)
+    return Critic(lm, settings.critic.kind, start)
 
 
 def _declare(sets: WeightSets, tethers: dict[str, Tether]) -> None:
@@ -148,6 +160,13 @@ def _declare(sets: WeightSets, tethers: dict[str, Tether]) -> None:
         for name, depth in t.reads().items():
             if depth != "tokens" and name != "policy":
                 sets.declare(name, resident=True)
+
+
+def _check_names(name: str, tether: Tether, sets: WeightSets) -> None:
+    try:
+        tether.check_names(list(sets.sets["policy"]))
+    except UserError as e:
+        raise UserError(f"tethers.{name}.{e}") from e
 
 
 def _groups(

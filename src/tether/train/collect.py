@@ -3,6 +3,7 @@ written and the scoring runs, score old, references and values with one function
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -197,6 +198,10 @@ def collect(
         rollout = from_data(agent, task, index, others)
     else:
         sampling = replace(agent.sampling, greedy=algorithm.greedy)
+        if agent.found_again is None:
+            sampling = replace(sampling, allowed_bytes=sys.maxsize)  # bits, whatever they weigh
+        else:
+            agent.found_again.begin()
         chunks = write(
             agent,
             task,
@@ -208,6 +213,8 @@ def collect(
         )
         scoring = Scoring(agent, task, chunks, [agent.rewards], state, pool)  # 3
         rollout = scoring.rollout
+        if rollout.allowed is None:
+            rollout = replace(rollout, allowed=agent.found_again)
     seconds["rollout"] = time.perf_counter() - started
     started = time.perf_counter()
     old, references = _scores(agent, algorithm, rollout)  # 4
@@ -305,8 +312,9 @@ def _measure(agent: Agent, e: Experience, has: Tensor) -> None:
         return
     mask = e.mask  # an environment's text is nobody's sample
     tokens = total(mask.sum().float()).clamp(min=1.0)
-    for name, r in e.references.items():
-        d = torch.where(mask, e.old.free_logprobs - r.free_logprobs, 0.0).sum(1)
+    homes = {name: r.free_logprobs for name, r in e.references.items()}
+    for name, theirs in (e.old.set_logprobs | homes).items():
+        d = torch.where(mask, e.old.free_logprobs - theirs, 0.0).sum(1)
         put(f"kl/{name}.k1_nats_per_seq", (_mean(d, has), v))
         put(
             f"kl/{name}.k1_nats_per_token",

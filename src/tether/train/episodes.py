@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tether.config.errors import UserError
 from tether.config.run import SamplingSettings
 from tether.models.tokenizing import decode, encode_prompt, pad
 from tether.rollout.engine import join
@@ -50,6 +51,11 @@ def play(
             groups: Tensor = groups,
             number: int = number,
         ) -> Rollout:
+            if turn and agent.lm.seq2seq:
+                raise UserError(
+                    f"environment {type(environment).__name__} has more than one turn, which needs "
+                    "a decoder-only model: the prompt of an encoder-decoder model is read once"
+                )
             ids, mask = pad(contexts, agent.lm.padding_side, agent.lm.pad)
             empty = torch.zeros(len(contexts), 0, dtype=torch.long)
             s = Sequences(ids, mask, empty, empty.bool()).to(device)
@@ -80,7 +86,7 @@ def play(
             group=groups,
             side=agent.lm.padding_side,
             pad_id=agent.lm.pad,
-            positions=agent.lm.max_positions,
+            positions=None if agent.lm.seq2seq else agent.lm.max_positions,
         )
         rollout = _as_wide(played.rollout, width, agent.lm.padding_side, agent.lm.pad)
         yield Played(rollout.to(device), played.episodes, played.rewards)

@@ -50,11 +50,15 @@ def evaluate(
     common: bool = False,
     weights: str = "live",
     prompts: int | None = None,
+    constrained: bool = True,
 ) -> Iterator[tuple[EvalPoint, list[dict[str, Any]]]]:
-    """One point, or two for a constrained policy: as exported, and as sampled. With its samples."""
+    """One point, or two for a constrained policy: as exported, and as sampled. With its samples.
+
+    constrained: False leaves the second one out (weights of another time than the constraint's).
+    """
     with agent.sets.beside("initial") as initial:
         human = human_gauges(agent, initial) if split == "validation" else Gauges()
-        for policy in ("exported", "constrained") if agent.constraints else ("exported",):
+        for policy in _policies(agent, constrained):
             one = _Evaluation(agent, initial, split, policy == "constrained", prompts, step=update)
             point = EvalPoint(
                 agent=agent.name,
@@ -72,6 +76,10 @@ def evaluate(
                     agent.measured[name] = (value, agent.version)
                 agent.measured["evaluation/reward"] = (point.reward, agent.version)
             yield point, one.samples(point)
+
+
+def _policies(agent: Agent, constrained: bool) -> tuple[str, ...]:
+    return ("exported", "constrained") if agent.constraints and constrained else ("exported",)
 
 
 @torch.no_grad()
@@ -122,7 +130,8 @@ class _Evaluation:
         wanted = prompts or (settings.prompts if split == "validation" else settings.test_prompts)
         n = min(wanted, len(self.task))
         index = torch.arange(n)[rank() :: world_size()]
-        sampling = agent.evaluation_sampling
+        # log-probs of the distribution that sampled, and no sets: nothing is updated here
+        sampling = replace(agent.evaluation_sampling, scored="sampled", allowed_bytes=0)
         key = ("evaluation", settings.seed, split)
         sets = [agent.rewards] if agent.judges is None else [agent.rewards, agent.judges]
         sets = sets if scored else []
@@ -175,7 +184,7 @@ class _Evaluation:
         reward, se, n = _mean_se(self.rewards.score)
         gauges = self.gauges(human)
         ids = ids_of(self.rollout.sequences)
-        pairs = _everywhere(list(zip(ids, self.rollout.finished.tolist(), strict=True)))
+        pairs = everywhere(list(zip(ids, self.rollout.finished.tolist(), strict=True)))
         text = text_gauges([i for i, _ in pairs], [f for _, f in pairs])
         logged = {f"reward/{k}": v for k, v in self.rewards.metrics.items()} if self.scored else {}
         values = gauges.values | text | logged
@@ -233,7 +242,7 @@ def plainly(s: SamplingSettings) -> SamplingSettings:
     return replace(s, temperature=1.0, top_k=0, top_p=1.0, min_new_tokens=0, greedy=False)
 
 
-def _everywhere(values: list[Any]) -> list[Any]:
+def everywhere(values: list[Any]) -> list[Any]:
     """One list over all ranks."""
     if world_size() == 1:
         return values
@@ -244,7 +253,7 @@ def _everywhere(values: list[Any]) -> list[Any]:
 
 def _mean_se(scores: list[float | None]) -> tuple[float, float, int]:
     """Mean, standard error of the mean, and count of the samples that have a score."""
-    there = [s for s in _everywhere(list(scores)) if s is not None]
+    there = [s for s in everywhere(list(scores)) if s is not None]
     n = len(there)
     if not n:
         return math.nan, math.nan, 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
+from tether.config.errors import UserError
 from tether.core.weights import exchange_, snapshot
 from tether.train.agent import Agent
 from tether.train.optimizer import MasterOptimizer
@@ -33,39 +34,60 @@ def tick(agent: Agent, unit: Unit, clock: Clock) -> list[WeightEvent]:
     return [wish for _, wish in events]
 
 
-def resolve(
-    agent: Agent, move: Move, measure: Callable[[Agent], dict[str, float]]
-) -> tuple[Move, float]:
-    """A move with `Until` gets its number: the largest share whose metric is within the limit.
+@dataclass(frozen=True)
+class Resolved:
+    """A move with its number; `measured` = the metric there, where a limit asked for it."""
+
+    move: Move
+    by: float
+    measured: float | None = None
+
+    def record(self, wished: Move) -> dict[str, object]:
+        out: dict[str, object] = {"what": wished.what, "toward": wished.toward, "by": self.by}
+        if isinstance(wished.by, Until):
+            out |= {"metric": wished.by.metric, "limit": wished.by.limit, "measured": self.measured}
+        return out
+
+
+def resolve(agent: Agent, move: Move, measure: Callable[[Agent], dict[str, float]]) -> Resolved:
+    """A move with `Until` gets its number: by bisection the largest share whose metric is within
+    the limit, where the metric grows with the share. Where it does not, the share is one that was
+    measured to be within, if perhaps not the largest; 0 where none was.
 
     `measure` evaluates the drift gauges of the live policy on the probe prompts.
     """
-    if not isinstance(move.by, Until):
-        return move, move.by
+    until = move.by
+    if not isinstance(until, Until):
+        return Resolved(move, until)
     start = snapshot(agent.sets.sets[move.what])
     counts = agent.sets.counts.copy()
 
-    def within(by: float) -> bool:
+    def at(by: float) -> float:
         agent.sets.apply([replace(move, by=by)])
         metrics = measure(agent)
-        if move.by.metric not in metrics:  # type: ignore[union-attr]
-            raise ValueError(
-                f"a move's limit is on '{move.by.metric}'; measured are {sorted(metrics)}"  # type: ignore[union-attr]
-            )
-        ok = metrics[move.by.metric] <= move.by.limit  # type: ignore[union-attr]
         exchange_(agent.sets.sets[move.what], {k: v.clone() for k, v in start.items()})
         agent.sets.publish(move.what)
-        return ok
+        if until.metric not in metrics:
+            raise UserError(
+                f"a move's limit is on '{until.metric}'; measured on probe prompts are"
+                f" {', '.join(sorted(metrics))}"
+            )
+        return metrics[until.metric]
 
-    low, high = 0.0, 1.0
-    if within(1.0):
-        low = 1.0
-    else:
+    low, high = 1.0, 1.0
+    found = at(1.0)
+    if not found <= until.limit:
+        low, inside = 0.0, None
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            low, high = (middle, high) if within(middle) else (low, middle)
+            value = at(middle)
+            if value <= until.limit:
+                low, inside = middle, value
+            else:
+                high = middle
+        found = at(0.0) if inside is None else inside
     agent.sets.counts = counts  # the trials were no moves
-    return replace(move, by=low), low
+    return Resolved(replace(move, by=low), low, found)
 
 
 @torch.no_grad()
@@ -78,9 +100,9 @@ def apply_event(
     """Execute an event; returns its moves as record values."""
     done: list[dict[str, object]] = []
     for move in event.moves:
-        resolved, by = resolve(agent, move, measure)
-        agent.sets.apply([resolved])
-        done.append({"what": move.what, "toward": move.toward, "by": by})
+        resolved = resolve(agent, move, measure)
+        agent.sets.apply([resolved.move])
+        done.append(resolved.record(move))
     if event.optimizer == "clear":
         optimizer.clear("policy")
     if event.critic == "clear" and agent.critic is not None:

@@ -1,10 +1,11 @@
 """The end of a run: test prompts for the final weights and for the best validation weights under
-each budget, the clocks' account, the export, the end line."""
+each budget, what `after` asks for, the clocks' account, the export, the end line."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file
@@ -16,6 +17,7 @@ from tether.models.export import export
 from tether.models.lora import is_adapted
 from tether.records import EvalPoint
 from tether.train import self_checks
+from tether.train.after import after
 from tether.train.agent import Agent
 from tether.train.disk import guarded
 from tether.train.evaluate import evaluate
@@ -38,6 +40,7 @@ def finish(run: Run) -> None:
         notes[a.name] = missed + self_checks.never_fired(a) + self_checks.steps_kept(a, clock)
         if a.tasks.get("test") is not None and a.evaluation.test_prompts:
             _test(run, a)
+        after(run, a)
     counts = {a.name: dict(sorted(a.sets.counts.items())) for a in run.agents}
     if main_process() and run.settings.checkpoint.export:
         _export(run)
@@ -64,6 +67,14 @@ def _export(run: Run) -> None:
             if is_adapted(a.lm.module):
                 adapter = target.with_name(target.name.replace("policy", "adapter"))
                 export(a.lm, a.sets, adapter, merged=False, overwrite=True)
+            for name in a.companions:
+                export(a.sets.residents[name], None, sets_folder(target, name), overwrite=True)
+
+
+def sets_folder(policy: Path, name: str) -> Path:
+    """Where the weights are exported that the run's constraints read, beside `policy/`: whoever
+    wants to sample as the run did needs them (`integrations.masked_generation`)."""
+    return policy.with_name(policy.name.replace("policy", "sets")) / name
 
 
 def _test(run: Run, agent: Agent) -> None:
@@ -92,8 +103,11 @@ def _test(run: Run, agent: Agent) -> None:
 
 
 def _write(run: Run, agent: Agent, weights: str, also: list[str], update: int) -> None:
+    """A candidate of earlier is evaluated under constraints only where they are still those of its
+    time: no set that they read has moved."""
     points: list[EvalPoint] = []
-    for point, samples in evaluate(agent, update, "test", weights=weights):
+    same = weights == "final" or set(agent.companions) <= {"initial"}
+    for point, samples in evaluate(agent, update, "test", weights=weights, constrained=same):
         points.append(point)
         for row in samples:
             run.files.sample(**row)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tether.config.errors import UserError
 from tether.config.run import DataSettings, EvaluationSettings
-from tether.metrics.perplexity import whole_texts
+from tether.metrics.perplexity import answered_texts, halved_texts, whole_texts
 from tether.models.language_model import LanguageModel
 from tether.tasks.reading import read
 from tether.tasks.task import Task
@@ -18,7 +18,8 @@ from tether.types import Sequences
 
 @dataclass(frozen=True)
 class HumanText:
-    """`domain`: prompt + reference of validation rows; `others`: name -> texts."""
+    """`domain`: prompt + reference of validation rows (an encoder-decoder model reads the one and
+    predicts the other); `others`: name -> texts."""
 
     domain: Sequences | None
     labels: list[Any] | None
@@ -30,17 +31,26 @@ def load_human(
 ) -> HumanText:
     """At most `human_rows` texts each, `human_tokens` long. Absent where the data have none."""
     n, limit = settings.human_rows, settings.human_tokens
+    if lm.max_positions is not None:
+        limit = min(limit, lm.max_positions - 1)  # one position is the start's
     start = getattr(lm.tokenizer, "bos_token_id", None)
     domain, labels = None, None
     if n and task is not None and task.references is not None:
-        rows = [p + r for p, r in zip(task.prompts[:n], task.references[:n], strict=True)]
-        domain, kept = whole_texts(rows, start, lm.pad, limit)
+        prompts, references = task.prompts[:n], task.references[:n]
+        if lm.seq2seq:
+            domain, kept = answered_texts(prompts, references, lm.pad, limit)
+        else:
+            rows = [p + r for p, r in zip(prompts, references, strict=True)]
+            domain, kept = whole_texts(rows, start, lm.pad, limit)
         if data.label is not None:
             labels = [task.columns[data.label][i] for i in kept]
     others = {}
     for name, path in settings.domains.items() if n else ():
         ids = [lm.tokenizer(t)["input_ids"] for t in _texts(Path(path), name)[:n]]
-        others[name], _ = whole_texts(ids, start, lm.pad, limit)
+        if lm.seq2seq:
+            others[name], _ = halved_texts(ids, lm.pad, limit, lm.encoder_positions)
+        else:
+            others[name], _ = whole_texts(ids, start, lm.pad, limit)
     return HumanText(domain, labels, others)
 
 

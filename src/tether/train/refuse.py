@@ -38,11 +38,35 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
             deaf.add("reward")
         if not algorithm.samples:
             deaf.add("sampling")
-        if acts and acts <= deaf:
+        feeds = [s for s in t.keeps() if _readers(s, name, tethers)]
+        if acts and acts <= deaf and not feeds:
             raise UserError(
                 f"tethers.{name} acts on {' and '.join(sorted(acts))} only, and the algorithm"
                 f" '{kind}' does not look there: it would have no effect; drop it"
                 f" (--tethers.{name} null) or take another algorithm"
+            )
+        if t.remembers_texts and not algorithm.samples:
+            raise UserError(
+                f"tethers.{name} uses what was written earlier, and the algorithm '{kind}' writes"
+                f" nothing: drop it (--tethers.{name} null) or take another algorithm"
+            )
+        if t.needs_samples() and algorithm.writer == "data":
+            raise UserError(
+                f"tethers.{name} is right along the policy's own samples only, and the algorithm"
+                f" '{kind}' trains on demonstrations: set --tethers.{name}.estimator exact, or drop"
+                f" it (--tethers.{name} null)"
+            )
+        unread = [s for s in t.keeps() if not (t.reads() or _readers(s, name, tethers))]
+        if unread and "weights" not in acts and algorithm.writer not in unread:
+            raise UserError(
+                f"tethers.{name} keeps the weight set '{unread[0]}' and nothing reads it: it would"
+                f" have no effect; raise --tethers.{name}.coef above 0, or add a tether that reads"
+                f" it (kl or kl_loss with reference {unread[0]})"
+            )
+        if "sampling" in acts and settings.sampling.scored == "full":
+            raise UserError(
+                f"tethers.{name} narrows what is sampled, and sampling.scored is full: ratios would"
+                " be of another distribution; set sampling.scored to sampled"
             )
         _unreachable(name, t, steps_of(algorithm, settings.updates))
     if algorithm.uses_rewards and algorithm.writer == "data":
@@ -50,6 +74,17 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
             f"algorithm.writer is data, but '{kind}' learns from rewards, which only sampled"
             " completions get: set --algorithm.writer policy or take algorithm supervised"
         )
+    if settings.critic.start != "policy":
+        if not algorithm.needs_values:
+            raise UserError(
+                f"critic.start: the algorithm '{kind}' has no critic, so a start of it would have"
+                " no effect; drop it"
+            )
+        if settings.critic.kind != "separate":
+            raise UserError(
+                f"critic.start is a reward model, and a {settings.critic.kind} critic has no trunk"
+                " of its own to start from it; set critic.kind separate"
+            )
     for name in _TRACKERS if settings.logging.tensorboard else ():
         _installed("logging.tensorboard", name)
     if settings.logging.wandb:
@@ -60,6 +95,11 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
             f"rewards: the algorithm '{kind}' needs at least one; give --reward FILE.py:FUNCTION,"
             " a classifier's folder or hub id, or a built-in (`tether list`)"
         )
+
+
+def _readers(kept: str, owner: str, tethers: dict[str, Tether]) -> list[str]:
+    """Other tethers that look at a set which `owner` keeps."""
+    return [n for n, t in tethers.items() if n != owner and kept in t.reads()]
 
 
 _TRACKERS = ("tensorboard",)

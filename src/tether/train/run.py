@@ -48,8 +48,10 @@ def train(
     parts: Parts | None = None,
     progress: Progress | None = None,
     say: Say = print,
+    loop: Callable[..., Run] = Run,
 ) -> Path:
     """Run to the end; returns the run's folder. With `resume` go on from its newest checkpoint.
+    `loop` takes what `Run` takes (an ejected recipe brings its own).
 
     Raises UserError for anything the user can mend, `signals.Interrupted` after a signal.
     """
@@ -89,7 +91,7 @@ def train(
             for line in described(agent, settings.updates):
                 say(line)
         notes = {k: t.notes for k, t in agent.tasks.items()}
-        run = Run(
+        run = loop(
             [agent], folder, settings, fingerprint(_numbers(settings)),
             notes=notes, progress=progress, stop=stop,
         )  # fmt: skip
@@ -124,13 +126,19 @@ def _numbers(settings: RunSettings) -> RunSettings:
     return replace(settings, checkpoint=blank.checkpoint, logging=blank.logging, threads=None)
 
 
-def resume(folder: str | Path, *, progress: Progress | None = None, say: Say = print) -> Path:
+def resume(
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+    say: Say = print,
+    loop: Callable[..., Run] = Run,
+) -> Path:
     """Go on with an interrupted run. The folder may have been moved."""
     folder = Path(folder)
     if not (folder / "config.yaml").exists():
         raise UserError(f"{folder} is not a run folder: it has no config.yaml")
     settings = replace(read(folder), name=folder.name, root=str(folder.parent))
-    return train(settings, resume=True, progress=progress, say=say)
+    return train(settings, resume=True, progress=progress, say=say, loop=loop)
 
 
 def load_finished(folder: str | Path, **changes: Any) -> tuple[RunSettings, Agent]:

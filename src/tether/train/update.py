@@ -14,13 +14,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tether.algorithms.base import Algorithm
 from tether.config.errors import UserError
 from tether.core.kl import kl_exact
-from tether.core.masking import token_weights
+from tether.core.masking import token_weights, weighted_sum
 from tether.core.weights import local
 from tether.distributed.seeds import generator
 from tether.distributed.total import total
 from tether.models.scoring import log_distribution, score, scored_as
 from tether.tethers.base import Tether
 from tether.train.agent import Agent
+from tether.train.own_texts import fitted
 from tether.types import (
     Clock,
     Experience,
@@ -95,21 +96,21 @@ class PolicyLearner:
         holders = list(agent.tethers.values()) if tethers else []
         critic = nullcontext() if agent.critic is None else agent.critic.updating()
         with agent.lm.updating(), critic, nullcontext() if gradient else torch.no_grad():
-            for index in torch.arange(len(minibatch.weights)).split(agent.microbatch):
-                micro = minibatch.rows(index)
+            for micro in self._microbatches(minibatch):
                 fresh = self._fresh(micro, exact=tethers)
                 outs = [use(micro, fresh)]
                 outs += [o for t in holders if (o := t.loss(micro, fresh)) is not None]
                 add(_sum(outs))
             for name, t in agent.tethers.items() if tethers else ():
                 if (text := t.own_text(self._clock(), agent.draws.get(name))) is not None:
-                    self._own_text(t, text, add)
+                    self._own_text(name, t, text, add)
         names = sorted(sums)
         values = total(torch.stack([sums[k] for k in names])).tolist() if names else []
-        metrics = dict(zip(names, values, strict=True))
+        metrics = self._summaries(dict(zip(names, values, strict=True)))
         if gradient:
             self.first = metrics if self.first is None else self.first
-            self.note(metrics)
+            own = loss is None  # a loss of another kind has its own name
+            self.note(metrics if own else {k: v for k, v in metrics.items() if k != "loss"})
         return metrics
 
     def _fresh(self, micro: Minibatch, *, exact: bool) -> Scores:
@@ -123,16 +124,27 @@ class PolicyLearner:
             against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
         )
 
-    def _own_text(self, tether: Tether, text: OwnText, add: Callable[[LossOutput], None]) -> None:
-        text = text.to(self.agent.lm.device)
-        weights = token_weights(text.sequences.completion_mask, "tokens", total)
-        temperature = self.agent.sampling.temperature
-        for index in torch.arange(len(weights)).split(self.agent.microbatch):
+    def _own_text(
+        self, name: str, tether: Tether, text: OwnText, add: Callable[[LossOutput], None]
+    ) -> None:
+        agent, text = self.agent, fitted(self.agent.lm, text)
+        mask = text.sequences.completion_mask if text.mask is None else text.mask
+        weights = token_weights(mask, "tokens", total)
+        for index in torch.arange(len(weights)).split(agent.microbatch):
             rows = text.rows(index)
-            fresh = score(
-                self.agent.lm, rows.sequences, temperature=temperature, allowed=rows.allowed
-            )
-            add(tether.own_loss(rows, weights[index], fresh))
+            fresh = score(agent.lm, rows.sequences, **scored_as(agent.sampling, rows))
+            out = tether.own_loss(rows, weights[index], fresh)
+            add(LossOutput(out.loss, {f"tether/{name}/{k}": v for k, v in out.metrics.items()}))
+
+    def _summaries(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Each tether has the last word on the metrics of its own texts."""
+        for name, t in self.agent.tethers.items():
+            here = f"tether/{name}/"
+            sums = {k.removeprefix(here): v for k, v in metrics.items() if k.startswith(here)}
+            if sums:
+                metrics = {k: v for k, v in metrics.items() if not k.startswith(here)}
+                metrics |= {f"{here}{k}": v for k, v in t.summary(sums).items()}
+        return metrics
 
     # ---- steps
     def discard(self) -> None:
@@ -148,7 +160,8 @@ class PolicyLearner:
         lrs = {"policy": self.algorithm.lr, "critic": agent.critic_lr or self.algorithm.lr}
         norms = agent.optimizer.step(lrs, self._clock().minibatch, policy=policy)
         for name, norm in norms.items():
-            self.note({f"grad_norm_{name}": norm})
+            if policy or name != "policy":
+                self.note({f"grad_norm_{name}": norm})
         self._finite(norms)
         agent.sets.publish("policy")
         agent.sets.publish("critic")
@@ -185,12 +198,25 @@ class PolicyLearner:
 
     # ---- what second-order methods need; vectors are lists of local tensors
     def gradient(self) -> list[Tensor]:
+        """Takes the gradient of the policy's masters, summed over ranks, and leaves none behind."""
         self.agent.optimizer.gather_gradients()
         self.agent.optimizer.sum_over_ranks()
-        return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.parameters]
+        out = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        self.agent.optimizer.zero()
+        self._finite({"policy": math.sqrt(self.dot(out, out))})
+        return out
 
     def dot(self, a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
         return float(sum((local(x) * local(y)).sum() for x, y in zip(a, b, strict=True)))
+
+    def weights(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self.parameters]
+
+    @torch.no_grad()
+    def restore(self, weights: list[Tensor]) -> None:
+        for p, x in zip(self.parameters, weights, strict=True):
+            p.copy_(x)
+        self.agent.sets.publish("policy")
 
     @torch.no_grad()
     def shift(self, direction: list[Tensor], by: float) -> None:
@@ -198,37 +224,46 @@ class PolicyLearner:
             p.add_(x, alpha=by)
         self.agent.sets.publish("policy")
 
+    def _microbatches(self, minibatch: Minibatch) -> Iterator[Minibatch]:
+        for index in torch.arange(len(minibatch.weights)).split(self.agent.microbatch):
+            yield minibatch.rows(index)
+
     def _log_distribution(self, mb: Minibatch) -> Tensor:
+        """[B,T,V] in eval mode: dropout has no part in a KL of two policies."""
         rollout = mb.experience.rollout
         return log_distribution(
             self.agent.lm, rollout.sequences, **scored_as(self.agent.sampling, rollout)
         )
 
     @torch.no_grad()
-    def distributions(self, minibatch: Minibatch) -> Tensor:
-        return self._log_distribution(minibatch)
-
-    @torch.no_grad()
-    def kl_from(self, old: Tensor, minibatch: Minibatch) -> float:
-        per_token = kl_exact(old, self._log_distribution(minibatch))
-        return float(total((minibatch.weights * per_token).sum()))
+    def kl_from(self, old: list[Tensor], minibatch: Minibatch) -> float:
+        """The old distributions are computed again from the old weights, microbatch by microbatch:
+        kept, they would be tokens x vocabulary numbers."""
+        now, kl = self.weights(), torch.zeros((), device=minibatch.weights.device)
+        for micro in self._microbatches(minibatch):
+            self.restore(old)
+            before = self._log_distribution(micro)
+            self.restore(now)
+            kl += weighted_sum(micro.weights, kl_exact(before, self._log_distribution(micro)))
+        return float(total(kl))
 
     def fisher(self, minibatch: Minibatch, vector: list[Tensor]) -> list[Tensor]:
-        """Fisher-vector product: Hessian of KL(old || new) at old, times `vector`."""
+        """Hessian of KL(old || new) at old, times `vector`, added over microbatches."""
         working = list(self.agent.sets.working["policy"].values())
-        # Fused attention has no second derivative.
-        with sdpa_kernel(SDPBackend.MATH):
-            logp = self._log_distribution(minibatch)
-            kl = (minibatch.weights * kl_exact(logp.detach(), logp)).sum()
-            first = torch.autograd.grad(kl, working, create_graph=True, allow_unused=True)
-            inner = torch.stack(
-                [(x * v).sum() for x, v in zip(first, vector, strict=True) if x is not None]
-            ).sum()
-            second = torch.autograd.grad(inner, working, allow_unused=True)
-        return [
-            torch.zeros_like(v) if x is None else total(x.float())
-            for x, v in zip(second, vector, strict=True)
-        ]
+        out = [torch.zeros_like(v) for v in vector]
+        for micro in self._microbatches(minibatch):
+            # Fused attention has no second derivative.
+            with sdpa_kernel(SDPBackend.MATH):
+                logp = self._log_distribution(micro)
+                kl = weighted_sum(micro.weights, kl_exact(logp.detach(), logp))
+                first = torch.autograd.grad(kl, working, create_graph=True, allow_unused=True)
+                pairs = zip(first, vector, strict=True)
+                inner = torch.stack([(x.float() * v).sum() for x, v in pairs if x is not None])
+                second = torch.autograd.grad(inner.sum(), working, allow_unused=True)
+            for o, x in zip(out, second, strict=True):
+                if x is not None:
+                    o += x
+        return [total(o) for o in out]
 
 
 def _sum(outs: list[LossOutput]) -> LossOutput:
