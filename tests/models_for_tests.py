@@ -5,20 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import PreTrainedTokenizerFast
 
 from tether.models.language_model import LanguageModel
 from tether.types import Sequences
@@ -60,83 +49,139 @@ def tiny_module(
     if sharp != 1.0:
         with torch.no_grad():
             for p in module.parameters():
-                if p.dim() > 1:
+                if p.dim() > 1 and p.requires_grad:  # not Marian's sinusoids
                     p.mul_(sharp)
     return module.eval()
 
 
 def _build(kind: str, vocab: int, width: int, dropout: float) -> Any:
-    special = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS}
+    special: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS}
     if vocab <= BOS:
         special = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
-    size = {"num_attention_heads": 2, "num_hidden_layers": 2, "hidden_size": width}
-    positions = {"max_position_embeddings": 64}
-    if kind == "gpt2":
-        drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-        return GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=vocab,
-                n_positions=64,
-                n_embd=width,
-                n_layer=2,
-                n_head=2,
-                **drop,
-                **special,
-            )
+    return _FAMILIES[kind]({"vocab_size": vocab, **special}, width, dropout)
+
+
+def _gpt2(common: dict[str, Any], width: int, dropout: float) -> Any:
+    drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    sizes = {"n_positions": 64, "n_embd": width, "n_layer": 2, "n_head": 2}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **drop, **common))
+
+
+def _decoder(name: str, **own: Any) -> Any:
+    """Families with Llama's names for sizes; `own` overrides, with widths as multiples."""
+
+    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
+        sizes: dict[str, Any] = {
+            "num_attention_heads": 2,
+            "num_hidden_layers": 2,
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "max_position_embeddings": 64,
+            "attention_dropout": dropout,
+        }
+        sizes |= {"num_key_value_heads": 1} if name not in ("GPTNeoX", "Phi") else {}
+        sizes |= {"head_dim": width // 2} if "Gemma" in name or name == "Qwen3" else {}
+        config, model = f"{name}Config", f"{name}ForCausalLM"
+        if name == "Gemma3":
+            config = "Gemma3TextConfig"
+        chosen = getattr(transformers, config)(**(sizes | own), **common)
+        return getattr(transformers, model)(chosen)
+
+    return build
+
+
+def _opt(projected: bool) -> Any:
+    """350m-style: embeddings narrower than the layers, projected in and out, norms after."""
+
+    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
+        config = transformers.OPTConfig(
+            ffn_dim=2 * width,
+            word_embed_proj_dim=width // 2 if projected else width,
+            do_layer_norm_before=not projected,
+            dropout=dropout,
+            num_attention_heads=2,
+            num_hidden_layers=2,
+            hidden_size=width,
+            max_position_embeddings=64,
+            **common,
         )
-    if kind == "llama":
-        return LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=vocab,
-                intermediate_size=2 * width,
-                num_key_value_heads=1,
-                attention_dropout=dropout,
-                **size,
-                **positions,
-                **special,
-            )
-        )
-    if kind == "opt":
-        return OPTForCausalLM(
-            OPTConfig(
-                vocab_size=vocab,
-                ffn_dim=2 * width,
-                word_embed_proj_dim=width,
-                dropout=dropout,
-                **size,
-                **positions,
-                **special,
-            )
-        )
-    if kind == "bart":
+        return transformers.OPTForCausalLM(config)
+
+    return build
+
+
+def _bart_like(name: str, model: str, start: str = "pad_token_id", **own: Any) -> Any:
+    """BART and its kin: learned or sinusoidal positions, a bias on the logits (random here, so
+    that one which is forgotten shows)."""
+
+    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
         both = {f"{side}_{k}": n for side in ("encoder", "decoder") for k, n in _BART.items()}
-        return BartForConditionalGeneration(
-            BartConfig(
-                vocab_size=vocab,
-                d_model=width,
-                dropout=dropout,
-                decoder_start_token_id=special["eos_token_id"],
-                **both,
-                **positions,
-                **special,
-            )
+        config = getattr(transformers, f"{name}Config")(
+            d_model=width,
+            dropout=dropout,
+            max_position_embeddings=64,
+            decoder_start_token_id=common[start],
+            **both,
+            **common,
+            **own,
         )
-    return T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=vocab,
+        module = getattr(transformers, model)(config)
+        with torch.no_grad():
+            module.final_logits_bias.normal_()
+        return module
+
+    return build
+
+
+_BART = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
+
+
+def _t5(name: str, **own: Any) -> Any:
+    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
+        config = getattr(transformers, f"{name}Config")(
             d_model=width,
             d_kv=16,
             d_ff=2 * width,
             num_layers=2,
             num_heads=2,
             dropout_rate=dropout,
-            decoder_start_token_id=special["pad_token_id"],
-            **{k: v for k, v in special.items() if k != "bos_token_id"},
+            decoder_start_token_id=common["pad_token_id"],
+            **{k: v for k, v in common.items() if k != "bos_token_id"},
+            **own,
         )
-    )
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config)
+
+    return build
 
 
-_BART = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
+_WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+_FAMILIES: dict[str, Any] = {
+    "gpt2": _gpt2,
+    "opt": _opt(projected=False),
+    "opt_projected": _opt(projected=True),
+    "gpt_neox": _decoder("GPTNeoX"),
+    "llama": _decoder("Llama"),
+    "qwen2": _decoder("Qwen2"),
+    "qwen3": _decoder("Qwen3"),
+    "gemma": _decoder("Gemma"),
+    "gemma2": _decoder(
+        "Gemma2", attn_logit_softcapping=0.5, final_logit_softcapping=1.5, **_WINDOW
+    ),
+    "gemma3": _decoder("Gemma3", **_WINDOW),
+    "phi": _decoder("Phi"),
+    "bart": _bart_like("Bart", "BartForConditionalGeneration", "eos_token_id"),
+    "mbart": _bart_like("MBart", "MBartForConditionalGeneration", "bos_token_id"),
+    "marian": _bart_like("Marian", "MarianMTModel"),
+    "pegasus": _bart_like("Pegasus", "PegasusForConditionalGeneration"),
+    "t5": _t5("T5"),
+    "mt5": _t5("MT5", feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+}
+
+CAUSAL = (
+    "gpt2", "opt", "opt_projected", "gpt_neox", "llama", "qwen2", "qwen3", "gemma", "gemma2",
+    "gemma3", "phi",
+)  # fmt: skip
+ENCODER_DECODER = ("t5", "mt5", "bart", "mbart", "marian", "pegasus")
 
 
 def tiny(kind: str = "gpt2", **options: Any) -> LanguageModel:

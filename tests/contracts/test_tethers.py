@@ -7,7 +7,7 @@ import importlib
 import inspect
 import json
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,26 @@ from tether.config.catalog import load as load_kind
 from tether.core.masking import local
 from tether.tethers.base import Tether
 from tether.tethers.controllers import RL4LMs, Ziegler
+from tether.tethers.elastic_pull import ElasticPull
 from tether.tethers.elastic_reset import ElasticReset
+from tether.tethers.ema_anchor import EMAAnchor
 from tether.tethers.kl import KLPenalty
+from tether.tethers.kl_loss import KLLoss
 from tether.tethers.min_length import MinLength
+from tether.tethers.penalty import Follower
+from tether.tethers.ref_sync import RefSync
+from tether.tethers.reset_to_ema import ResetToEMA
 from tether.tethers.reset_to_init import ResetToInit
 from tether.tethers.triggers import AllOf, AnyOf, DriftBudget, Every, Plateau
-from tether.types import Clock, Measured, Move, Targets, WeightEvent
+from tether.types import (
+    Clock,
+    Experience,
+    Measured,
+    Move,
+    Scores,
+    Targets,
+    WeightEvent,
+)
 
 FOLDER = Path(inspect.getfile(Tether)).parent
 NAMES = sorted(CATALOG["tether"])
@@ -44,6 +58,25 @@ MAKE: dict[str, Any] = {name: load_kind("tether", name) for name in NAMES} | {
         AnyOf((Every(5, start=6), DriftBudget(0.5))), Every(1, "epoch"), 0.9
     ),
     "reset_to_init, all of": lambda: ResetToInit(AllOf((Every(3), Plateau(patience=2)))),
+    "elastic_reset, budget, layers": lambda: ElasticReset(
+        DriftBudget(0.5), decay=0.5, layers=("*.h.0.*",)
+    ),
+    "reset_to_init, half way": lambda: ResetToInit(Every(2), layers=("*.h.0.*",), by=0.5),
+    "reset_to_ema, budget": lambda: ResetToEMA(DriftBudget(0.5), Every(1, "epoch"), 0.7),
+    "ema_anchor, half-life, exact": lambda: EMAAnchor(
+        0.2, Ziegler(target=1.0, horizon=500.0), "exact", Every(1, "epoch"), half_life=4.0
+    ),
+    "ema_anchor, for others": lambda: EMAAnchor(0.0),
+    "ref_sync": lambda: RefSync(every=Every(3, "minibatch")),
+    "ref_sync, hard, clear": lambda: RefSync(
+        0.1, every=Plateau(patience=2), by=1.0, optimizer="clear"
+    ),
+    "elastic_pull, an epoch, layers": lambda: ElasticPull(0.5, Every(2, "epoch"), ("*.h.0.*",)),
+    "kl_loss, exact": lambda: KLLoss(estimator="exact"),
+    "kl_loss, ziegler, ema": lambda: KLLoss(
+        controller=Ziegler(target=1.0, horizon=500.0), reference="ema"
+    ),
+    "kl_loss, model": lambda: KLLoss(model="some/folder"),
     "min_length, own stops": lambda: MinLength(3, (1, 2)),
 }
 CASES = pytest.mark.parametrize("name", list(MAKE))
@@ -99,7 +132,7 @@ def test_every_tether_is_in_the_catalog() -> None:
         module = importlib.import_module(f"tether.tethers.{file.stem}")
         for name, thing in vars(module).items():
             own = inspect.isclass(thing) and thing.__module__ == module.__name__
-            if own and issubclass(thing, Tether) and thing is not Tether:
+            if own and issubclass(thing, Tether) and not thing.__subclasses__():
                 assert f"{module.__name__}:{name}" in known, f"{name} is not in the catalog"
 
 
@@ -148,7 +181,8 @@ def test_reward_reads_and_writes_real_tokens_only(name: str) -> None:
     tether, e = met(name), experience()
     added = tether.reward(e)
     if added is None:
-        assert "reward" not in tether.acts_on
+        idle = isinstance(tether, Follower) and tether.coef == 0
+        assert "reward" not in tether.acts_on or idle
         return
     assert "reward" in tether.acts_on
     assert added.shape == e.rewards.shape
@@ -156,6 +190,58 @@ def test_reward_reads_and_writes_real_tokens_only(name: str) -> None:
     for by in (1e9, float("nan")):
         assert torch.equal(added, tether.reward(spoiled(e, by)))  # type: ignore[arg-type]
     assert tether.report(e, local) == tether.report(spoiled(e, -1e9), local)
+
+
+def loss_and_gradient(
+    tether: Tether, e: Experience, fresh: Scores
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Value and metrics; the gradients with respect to what the scoring pass gives."""
+    targets = Targets(torch.ones_like(e.rewards), None, e.mask)
+    out = tether.loss(minibatch(e, targets), fresh)
+    if out is None:
+        return None
+    given = [fresh.free_logprobs, *fresh.exact_kl.values()]
+    grads = torch.autograd.grad(out.loss, given, allow_unused=True)
+    assert all(m.shape == () and not m.requires_grad for m in out.metrics.values())
+    return [out.loss.detach(), *out.metrics.values()], [g for g in grads if g is not None]
+
+
+@CASES
+def test_loss_reads_real_tokens_only(name: str) -> None:
+    """Loss, metrics and gradient; NaN outside the mask changes nothing (invariant 4)."""
+    tether, e = met(name), experience()
+    fresh = scores(7, grad=True)
+    want = loss_and_gradient(tether, e, fresh)
+    assert (want is not None) == ("loss" in tether.acts_on and tether.own_data() is None
+                                  and not tether.remembers_texts)  # fmt: skip
+    if want is None:
+        return
+    assert any(bool(g.any()) for g in want[1]), "nothing trains"
+    assert all(not g[~e.mask].any() for g in want[1]), "what is masked trains"
+    for by in (1e9, float("nan")):
+        dirty = replace(
+            fresh,
+            **{k: torch.where(e.mask, v, by).detach().requires_grad_()
+               for k, v in (("free_logprobs", fresh.free_logprobs), ("logprobs", fresh.logprobs))},
+            exact_kl={k: torch.where(e.mask, v, by).detach().requires_grad_()
+                      for k, v in fresh.exact_kl.items()},
+        )  # fmt: skip
+        have = loss_and_gradient(tether, spoiled(e, by), dirty)
+        assert have is not None
+        assert all(map(torch.equal, want[0], have[0])) and all(map(torch.equal, want[1], have[1]))
+
+
+@CASES
+def test_losses_of_microbatches_add(name: str) -> None:
+    tether, e, fresh = met(name), experience(), scores(7)
+    mb = minibatch(e, Targets(torch.ones_like(e.rewards), None, e.mask))
+    whole = tether.loss(mb, fresh)
+    if whole is None:
+        return
+    parts = [tether.loss(mb.rows(i), fresh.rows(i)) for i in torch.arange(3).split(1)]
+    assert float(sum(p.loss for p in parts if p)) == pytest.approx(float(whole.loss), abs=1e-6)
+    for k, v in whole.metrics.items():
+        assert float(sum(p.metrics[k] for p in parts if p)) == pytest.approx(float(v), abs=1e-6)
 
 
 @CASES
@@ -182,7 +268,9 @@ def test_moves_name_declared_sets(name: str) -> None:
     for unit, wish in wishes:
         if isinstance(wish, WeightEvent):
             assert unit == "update", "an event belongs between updates"
-            assert wish.reason and any(m.what == "policy" for m in wish.moves)
+            cleared = "clear" in (wish.optimizer, wish.critic, wish.controllers)
+            seen = any(m.what == "policy" for m in wish.moves) or cleared
+            assert wish.reason and seen, "nothing that needs both sides"
             moves += wish.moves
         else:
             moves.append(wish)
@@ -190,7 +278,9 @@ def test_moves_name_declared_sets(name: str) -> None:
         assert move.what in {"policy", *tether.keeps()}, f"{name} moves {move.what}"
         assert move.toward in {"policy", "initial", *tether.keeps()}
         assert not isinstance(move.by, float | int) or 0 <= move.by <= 1
-    assert bool(moves) == ("weights" in tether.acts_on)
+    own = any(m.what == "policy" for m in moves)
+    assert own == ("weights" in tether.acts_on), "acts_on: weights = it moves the policy"
+    assert bool(moves) or not tether.keeps() or tether.sources(), "keeps a set that never moves"
     assert set(tether.sources()) <= set(tether.keeps())
     assert set(tether.keeps()).isdisjoint({"policy", "initial", "critic", "data"})
     assert set(tether.reads()) <= {"policy", *SETS}

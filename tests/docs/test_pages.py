@@ -60,7 +60,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_and_recipes_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for command in re.findall(r"`tether ([a-z]+)", text):
+    for command in re.findall(r"`tether ([a-z][a-z0-9-]*)", text):
         assert command in COMMANDS, f"{page.name}: tether {command}"
     for recipe in re.findall(r"tether train ([a-z][a-z-]+)", text):
         assert recipe in CATALOG["recipe"], f"{page.name}: recipe {recipe}"

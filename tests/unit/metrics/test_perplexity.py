@@ -7,7 +7,15 @@ import math
 import pytest
 import torch
 
-from tether.metrics.perplexity import by_group, joined, mean_of_texts, pooled, windows
+from tether.metrics.perplexity import (
+    answered_texts,
+    by_group,
+    halved_texts,
+    joined,
+    mean_of_texts,
+    pooled,
+    windows,
+)
 
 
 def test_windows_advance_by_stride_and_cover_every_token_once() -> None:
@@ -53,3 +61,25 @@ def test_pooled_and_mean_of_texts_differ() -> None:
 
 def test_a_perplexity_that_no_double_holds_is_absent() -> None:
     assert pooled(torch.tensor([[-1e4]]), torch.tensor([[True]])) is None
+
+
+def test_an_encoder_decoder_reads_the_prompt_and_predicts_the_answer() -> None:
+    s, kept = answered_texts([[5, 6, 7], [8], []], [[1, 2], [], [3]], pad_id=0)
+    assert kept == [0]  # a row needs both sides
+    assert s.prompt.tolist() == [[5, 6, 7]] and s.completion.tolist() == [[1, 2]]
+    s, kept = answered_texts([[5, 6, 7], [8]], [[1, 2, 3], [4]], pad_id=0, limit=2)
+    assert kept == [0, 1] and s.completion.tolist() == [[1, 2], [4, 0]]
+    assert s.prompt.tolist() == [[5, 6, 7], [8, 0, 0]]  # padded right
+    assert s.completion_mask.sum() == 3
+
+
+def test_a_text_without_a_prompt_is_halved() -> None:
+    s, kept = halved_texts([[1, 2, 3, 4, 5], [6, 7], [8]], pad_id=0)
+    assert kept == [0, 1]  # one token cannot be both read and predicted
+    assert s.prompt.tolist() == [[1, 2], [6, 0]]
+    assert s.completion.tolist() == [[3, 4, 5], [7, 0, 0]]
+    long = [list(range(1, 21))]
+    s, _ = halved_texts(long, pad_id=0, limit=4)
+    assert s.prompt.tolist() == [[1, 2, 3, 4]] and s.completion.tolist() == [[5, 6, 7, 8]]
+    s, _ = halved_texts(long, pad_id=0, limit=4, room=3)
+    assert s.prompt.tolist() == [[1, 2, 3]] and s.completion.tolist() == [[4, 5, 6, 7]]

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 
-from tests.models_for_tests import PAD, some_sequences, tiny
+from tests.models_for_tests import EOS, PAD, VOCAB, some_sequences, tiny
 from tether.config.errors import UserError
 from tether.models.language_model import LanguageModel, positions
 from tether.models.scoring import score
@@ -62,6 +63,7 @@ def test_hidden_states_are_the_last_layer_and_the_same_on_both_ways(kind: str) -
         torch.testing.assert_close(lm.hidden(s), hidden)
         scale = lm.hidden_size**-0.5 if kind == "t5" else 1.0  # T5 scales tied embeddings
         head = lm.core.get_output_embeddings()(hidden[:, :-1] * scale)
+        head = head + dict(lm.core.named_buffers()).get("final_logits_bias", 0.0)
     torch.testing.assert_close(head, logits, atol=1e-5, rtol=1e-5)
 
 
@@ -144,12 +146,54 @@ def test_a_twin_shares_what_is_frozen(tiny_gpt2: LanguageModel) -> None:
 
 def test_limits_come_from_positions() -> None:
     assert tiny("gpt2").max_prompt_tokens(16) == 48
-    assert tiny("bart").max_prompt_tokens(16) == 64  # encoder and decoder have their own
+    bart = tiny("bart")  # encoder and decoder have their own
+    assert bart.max_prompt_tokens(16) == bart.max_prompt_tokens(63) == 64
+    with pytest.raises(UserError, match=r"64 does not fit the decoder.*use at most 63"):
+        bart.max_prompt_tokens(64)
+    with pytest.raises(UserError, match="row 2 has 65 tokens, the encoder 64 positions"):
+        bart.check_length(65, 16, "row 2")
     assert tiny("t5").max_positions is None and tiny("t5").max_prompt_tokens(999) is None
     with pytest.raises(UserError, match=r"row 2 has 50 tokens.*64 positions leave 48"):
         tiny("gpt2").check_length(50, 16, "row 2")
     with pytest.raises(UserError, match="leaves no room for a prompt: the model has 64"):
         tiny("gpt2").max_prompt_tokens(64)
+
+
+def test_an_encoder_may_read_more_than_the_decoder_writes() -> None:
+    """LED: 64 positions for the encoder, 24 for the decoder, the first of them its start's."""
+    both = {f"{side}_{k}": n for side in ("encoder", "decoder")
+            for k, n in {"layers": 1, "attention_heads": 2, "ffn_dim": 32}.items()}  # fmt: skip
+    config = transformers.LEDConfig(
+        vocab_size=VOCAB, d_model=32, attention_window=4, decoder_start_token_id=EOS,
+        max_encoder_position_embeddings=64, max_decoder_position_embeddings=24,
+        pad_token_id=PAD, eos_token_id=EOS, bos_token_id=PAD + 2, **both,
+    )  # fmt: skip
+    lm = LanguageModel(transformers.LEDForConditionalGeneration(config), None, (EOS,), PAD)
+    assert (lm.max_positions, lm.encoder_positions) == (24, 64)
+    assert lm.max_prompt_tokens(23) == 64
+    ids = torch.arange(64 + 23)[None] % 200
+    full = Sequences(ids[:, :64], ids[:, :64] >= 0, ids[:, 64:], ids[:, 64:] >= 0)
+    with torch.no_grad():
+        assert lm.forward(full, hidden=True)[1].shape == (1, 24, 32)  # type: ignore[union-attr]
+        with pytest.raises(IndexError):  # so one more token really is too many
+            lm.forward(replace(full, completion=ids[:, -24:], completion_mask=ids[:, -24:] >= 0))
+    with pytest.raises(UserError, match="use at most 23"):
+        lm.max_prompt_tokens(24)
+
+
+@pytest.mark.parametrize("kind", ("bart", "mbart", "marian", "pegasus", "opt", "gpt2"))
+def test_the_longest_legal_sequence_runs_and_one_more_does_not(kind: str) -> None:
+    lm = tiny(kind)
+    new = 63 if lm.seq2seq else 60
+    room = lm.max_prompt_tokens(new)
+    assert room is not None
+    ids = torch.arange(room + new)[None] % 200
+    s = Sequences(ids[:, :room], ids[:, :room] >= 0, ids[:, room:], ids[:, room:] >= 0)
+    with torch.no_grad():
+        lm.forward(s, hidden=True)
+        longer = torch.cat([s.completion, s.completion[:, :1]], 1)
+        with pytest.raises(IndexError):
+            lm.forward(replace(s, completion=longer, completion_mask=longer >= 0))
 
 
 def test_a_model_without_stops_is_refused(tiny_gpt2: LanguageModel) -> None:

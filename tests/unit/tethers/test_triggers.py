@@ -109,7 +109,7 @@ def test_drift_budget_keeps_its_gap() -> None:
 
 def test_drift_budget_says_why() -> None:
     measured = Measured({DRIFT: (4.5, 3)})
-    assert DriftBudget(4.0).fires(Clock(update=1), measured) == f"{DRIFT} 4.5 > 4"
+    assert DriftBudget(4.0).fires(Clock(update=1), measured) == (f"{DRIFT} 4.5 > 4, passed by 0.5")
 
 
 def test_plateau_by_hand() -> None:
