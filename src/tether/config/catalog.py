@@ -99,6 +99,7 @@ CATALOG: dict[str, dict[str, str]] = {
         "kl-loss": "tether.recipes.kin:kl_loss",
         "nlpo": "tether.recipes.nlpo:nlpo",
         "toy": "tether.recipes.toy:toy",
+        "toy-rehearsal": "tether.recipes.toy:toy_rehearsal",
         "ppo-rehearsal": "tether.recipes.memory:ppo_rehearsal",
         "elastic-reset-replay": "tether.recipes.memory:elastic_reset_replay",
         "imdb-supervised": "tether.recipes.imdb:supervised",
