@@ -55,9 +55,9 @@ TABLES: list[dict[str, Any]] = [
             "reward_validation": "Validation reward",
             "reward_sampled": "under its mask",
         },
-        "text": "Final weights on validation prompts; perplexity of the policy on human text. With a mask "
-        "there are two policies: the exported one, which all columns show, and the one under its "
-        "mask, which samples in training.",
+        "text": "Final weights on validation prompts; perplexity of the policy on human text. "
+        "With a mask there are two policies: the exported one, which all columns show, and the one "
+        "under its mask, which samples in training.",
     },
 ]
 

@@ -204,8 +204,9 @@ def check(c: Combination) -> tuple[str, str]:
 
 
 def thirds(of: Sequence[Combination], third: int) -> list[Combination]:
-    """A fixed third: every third combination, so that each algorithm and tether is in each."""
-    return [c for i, c in enumerate(of) if i % 3 == third]
+    """A fixed third: diagonals of tethers x algorithms, so that each of both is in each."""
+    width = len(names("algorithm"))
+    return [c for i, c in enumerate(of) if (i + i // width) % 3 == third]
 
 
 def _checks(chosen: Sequence[Combination]) -> list[tuple[str, str]]:

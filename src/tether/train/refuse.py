@@ -8,6 +8,7 @@ from tether.algorithms.base import Algorithm
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
 from tether.tethers.base import Tether
+from tether.tethers.controllers import Controller
 from tether.train.agent import check_sets
 from tether.types import Clock
 
@@ -55,6 +56,13 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
                 f"tethers.{name} is right along the policy's own samples only, and the algorithm"
                 f" '{kind}' trains on demonstrations: set --tethers.{name}.estimator exact, or drop"
                 f" it (--tethers.{name} null)"
+            )
+        adapts = [p for p in t._parts().values() if isinstance(p, Controller) and p.unit]
+        if adapts and algorithm.writer != "policy":
+            raise UserError(
+                f"tethers.{name}.controller follows the KL along the policy's own samples, and with"
+                f" the algorithm '{kind}' {algorithm.writer} writes: the coefficient would never"
+                f" change; set --tethers.{name}.controller null"
             )
         unread = [s for s in t.keeps() if not (t.reads() or _readers(s, name, tethers))]
         if unread and "weights" not in acts and algorithm.writer not in unread:

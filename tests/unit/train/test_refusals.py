@@ -89,6 +89,21 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no model": ({"model": {"path": "./nowhere"}}, r"model\.path: there is no folder '\./nowhere'"),
     "no wandb": ({"logging": {"wandb": "x"}}, r"logging\.wandb needs the package wandb: pip"),
+    "controller of an exact KL loss with supervised": (
+        {
+            "tethers": {
+                "kl": {"kind": "kl_loss", "estimator": "exact", "controller": {"kind": "rl4lms"}}
+            }
+        },
+        r"tethers\.kl\.controller follows the KL along the policy's own samples",
+    ),
+    "controller where the initial model writes": (
+        {
+            "algorithm": {"kind": "filtered_supervised", "lr": 1e-3},
+            "tethers": {"kl": {"kind": "kl", "controller": {"kind": "rl4lms"}}},
+        },
+        r"'filtered_supervised' initial writes: the coefficient would never change",
+    ),
     "controller without a coefficient": (
         {"tethers": {"kl": {"kind": "kl", "coef": 0.0, "controller": {"kind": "ziegler"}}}},
         r"kl\.coef is 0: a controller multiplies it",
