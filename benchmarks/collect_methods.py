@@ -24,7 +24,7 @@ from tether.reports.runs import Run, find_runs, settings
 
 PAGES = {"toy_methods": "docs/methods.md", "toy_nlpo": "docs/results.md"}
 """study -> its page"""
-SHOWN = ("perplexity", "perplexity_other", "entropy", "distinct_2", "common_4grams")
+SHOWN = ("perplexity", "entropy", "distinct_2", "common_4grams")
 TABLES: list[dict[str, Any]] = [
     {
         "title": "Reward and drift",
@@ -47,7 +47,6 @@ TABLES: list[dict[str, Any]] = [
         "columns": {
             "method": "Method",
             "perplexity": "Perplexity",
-            "perplexity_other": "other domain",
             "entropy": "Entropy",
             "distinct_2": "Distinct-2",
             "common_4grams": "Common 4-grams",
