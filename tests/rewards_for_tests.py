@@ -60,3 +60,8 @@ def per_token(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
 
 def one_too_few(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return low(completion_ids)[1:]
+
+
+def silent(completion_ids: list[list[int]], **_: Any) -> list[None]:
+    """No number for any sample."""
+    return [None] * len(completion_ids)

@@ -13,7 +13,7 @@ def worst(logp: torch.Tensor) -> float:
 
 
 def test_fp32_logits_are_exact() -> None:
-    assert worst(log_softmax(LOGITS)) < 1e-5
+    assert worst(log_softmax(LOGITS)) < 2e-5  # ten units in the last place of -23
 
 
 def test_bf16_logits_lose_only_what_bf16_lost() -> None:

@@ -112,7 +112,7 @@ def test_fisher_product_equals_finite_differences(tmp_path: Path, kind: str) -> 
         (old.exp() * (old - new)).sum(-1)[e.mask].mean().backward()
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in learner.parameters]
 
-    h, here = 2e-4, learner.weights()
+    h, here = 2e-5, learner.weights()  # T5 is curved: 1 % is missed from 1e-4 on
     learner.shift(v, h)
     up = gradient()
     learner.restore(here)

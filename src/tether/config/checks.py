@@ -95,6 +95,9 @@ def _check_run(s: RunSettings, place: str) -> None:
     group = s.algorithm.get("group_size", 1)
     if isinstance(minibatches, int) and isinstance(group, int) and minibatches > 0 and group > 0:
         _check_divides(s.batch.prompts, group, minibatches, place)
+        of_critic = s.algorithm.get("critic_minibatches")
+        if isinstance(of_critic, int) and of_critic > 0:
+            _check_divides(s.batch.prompts, group, of_critic, place, "critic_minibatches")
 
 
 def _check_after(s: RunSettings, place: str) -> None:
@@ -124,7 +127,9 @@ def _check_after(s: RunSettings, place: str) -> None:
         raise UserError(f"after.split{place} is test, and evaluation.test_prompts is 0")
 
 
-def _check_divides(prompts: int, group: int, minibatches: int, place: str) -> None:
+def _check_divides(
+    prompts: int, group: int, minibatches: int, place: str, what: str = "minibatches"
+) -> None:
     """Sequences of an update fall into equal minibatches."""
     sequences = prompts * group
     if sequences % minibatches == 0:
@@ -135,7 +140,7 @@ def _check_divides(prompts: int, group: int, minibatches: int, place: str) -> No
     nearest = " or ".join(str(p) for p in [*below[-1:], *above[:1]])
     raise UserError(
         f"batch.prompts {prompts} x algorithm.group_size {group} = {sequences} sequences{place} do "
-        f"not divide into {minibatches} minibatches; nearest batch.prompts: {nearest}"
+        f"not divide into {minibatches} {what}; nearest batch.prompts: {nearest}"
     )
 
 

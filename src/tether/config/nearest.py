@@ -172,15 +172,20 @@ def unknown(
     exact = guess is not None and guess.replace("-", "_").lower() == folded
     ours = foreign(word) if kind == "key" else None
     other = next((p for p in elsewhere if "." in p and p.split(".")[-1] == folded), None)
-    if other and not exact:
+    if other and other.rpartition(".")[0] == where.split(" ")[0]:
+        mend = f"another {other.split('.')[0]} has it, this one has {_shown(names)}"
+    elif other and not exact:
         mend = f"it stands at '{other}'"
     elif ours and not exact:
         mend = f"another library's name: here it is '{ours}'"
     elif guess:
         mend = f"did you mean '{guess}'?"
     elif names:
-        shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        mend = f"there are: {shown}"
+        mend = f"there are: {_shown(names)}"
     else:
         mend = "there are none"
     return UserError(f"unknown {kind} '{word}'{place}; {mend}")
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

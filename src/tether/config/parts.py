@@ -173,6 +173,10 @@ def _fields(
             doc = f" ({entry['doc']})" if entry["doc"] else ""
             raise UserError(f"{place.at(name).path}{_from(place)} is missing{doc}; give it a value")
         given = value[name] if name in value else entry["default"]
+        usual = entry.get("default")
+        if isinstance(given, Mapping) and isinstance(usual, Mapping) and "kind" in usual:
+            # without a kind these are changes of the part that stands there, as --a.b.c makes them
+            given = given if "kind" in given else {**usual, **given}
         out[name] = convert(resolve(entry["type"]), given, place.at(name), construct)
     return out
 

@@ -48,7 +48,9 @@ def rollout(tokens: int, horizon: int, step_tokens: int) -> Rollout:
     """The nearest whole prompts and minibatches. All arguments >= 1."""
     exact = tokens / horizon
     best = (math.inf, 1, 1)
-    for prompts in range(max(1, math.floor(exact * 0.75)), math.ceil(exact * 1.25) + 1):
+    # of very many prompts the nearest thousand: one of them has what is looked for
+    low = max(1, math.floor(exact * 0.75), math.floor(exact) - 500)
+    for prompts in range(low, min(math.ceil(exact * 1.25), math.ceil(exact) + 500) + 1):
         minibatches = fitting(prompts, horizon, step_tokens)
         step = prompts * horizon / minibatches
         cost = abs(math.log(prompts / exact)) + abs(math.log(step / step_tokens))
@@ -59,7 +61,8 @@ def rollout(tokens: int, horizon: int, step_tokens: int) -> Rollout:
 
 def fitting(prompts: int, horizon: int, step_tokens: int) -> int:
     """Minibatches that the prompts divide into, nearest in ratio to `step_tokens` each."""
-    whole = [m for m in range(1, prompts + 1) if prompts % m == 0]
+    small = [m for m in range(1, math.isqrt(prompts) + 1) if prompts % m == 0]
+    whole = sorted({*small, *(prompts // m for m in small)})
     return min(whole, key=lambda m: abs(math.log(prompts * horizon / m / step_tokens)))
 
 

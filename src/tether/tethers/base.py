@@ -179,7 +179,13 @@ class Tether(Remembers):
 
 def _clocks(part: Remembers, path: str) -> Iterator[tuple[str, Every]]:
     for name, inner in part._parts().items():
-        here = f"{path}{name.removesuffix('.0')}"
+        here = f"{path}{path_of(part, name)}"
         if isinstance(inner, Every):
             yield here, inner
         yield from _clocks(inner, f"{here}.")
+
+
+def path_of(part: Remembers, name: str) -> str:
+    """A part's name as a setting: with its number only where the field holds several."""
+    field = name.rsplit(".", 1)[0]
+    return name if isinstance(getattr(part, field), tuple | list) else field

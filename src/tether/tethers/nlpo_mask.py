@@ -140,10 +140,12 @@ class NLPOMask(Tether):
             legal = legal & min_p_set(x, self.min_p)
         if self.function is not None:
             mine = _function(self.function)(x)
-            if mine.dtype != torch.bool or mine.shape != x.shape:
+            tensor = isinstance(mine, Tensor)
+            if not tensor or mine.dtype != torch.bool or mine.shape != x.shape:
+                found = f"{mine.dtype} {list(mine.shape)}" if tensor else type(mine).__name__
                 raise UserError(
                     f"nlpo_mask.function {self.function} must return bool {list(x.shape)}, not"
-                    f" {str(mine.dtype).removeprefix('torch.')} {list(mine.shape)}"
+                    f" {found.removeprefix('torch.')}"
                 )
             legal = legal & mine
         return legal | top_k_set(x, self.floor)

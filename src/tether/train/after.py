@@ -32,18 +32,28 @@ if TYPE_CHECKING:
     from tether.train.loop import Run
 
 
-def after(run: Run, agent: Agent) -> None:
-    """The steps of `settings.after`, recorded. A run that is cut here repeats them from its last
-    checkpoint, like everything else after the last update."""
-    wanted = run.settings.after
+class NothingScored(UserError):
+    """Rewards gave no number to (enough of) the initial model's completions."""
+
+
+def after(run: Run, agent: Agent) -> list[str]:
+    """The steps of `settings.after`, recorded; notes for the end line on what could not be had,
+    since the training that is over must not be lost for it. A run that is cut here repeats them
+    from its last checkpoint, like everything else after the last update."""
+    wanted, notes = run.settings.after, []
     if wanted.best_of_n or wanted.oracle:
         run.heed()
-        for point in baselines(agent, wanted):
+        try:
+            points = baselines(agent, wanted)
+        except NothingScored as e:
+            points, notes = [], [f"{e}: no baseline"]
+        for point in points:
             write_point(run, point)
     if wanted.interpolate:
         for point in interpolation(agent, wanted, run.update):
             write_point(run, point)
             run.heed()
+    return notes
 
 
 def write_point(run: Run, point: BaselinePoint) -> None:
@@ -65,14 +75,16 @@ def baselines(agent: Agent, wanted: AfterSettings) -> list[BaselinePoint]:
     """
     samples = initial_samples(agent, wanted.split, wanted.samples, wanted.prompts)
     if not samples:
-        raise UserError("after: no completion of the initial model got a score")
+        raise NothingScored("after: no completion of the initial model got a score")
     out: list[BaselinePoint] = []
     if wanted.best_of_n:
         out += [_best(agent, wanted, n, m) for n, m in best_of_n(samples).items()]
     if wanted.oracle:
         enough = [s for s in samples if len(s.rewards) >= LEAST_SAMPLES]
         if not enough:
-            raise UserError(f"after.oracle: no prompt has {LEAST_SAMPLES} completions with a score")
+            raise NothingScored(
+                f"after.oracle: no prompt has {LEAST_SAMPLES} completions with a score"
+            )
         out += _oracle(agent, wanted, enough)
     return out
 

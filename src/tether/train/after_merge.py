@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,6 +108,12 @@ def _check(paths: Sequence[Path], out: Path, weights: Sequence[float] | None, sh
         raise UserError(f"merge: the share is {share:g}, must be from 0 to 1")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not empty; choose another folder")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UserError(f"cannot write {out}: {e.strerror}; choose another folder") from e
+    if not os.access(out.parent, os.W_OK):
+        raise UserError(f"cannot write {out}: no permission in {out.parent}; choose another folder")
 
 
 def _initial(folder: Path, s: RunSettings) -> LanguageModel:

@@ -40,11 +40,12 @@ def finish(run: Run) -> None:
         notes[a.name] = missed + self_checks.never_fired(a) + self_checks.steps_kept(a, clock)
         if a.tasks.get("test") is not None and a.evaluation.test_prompts:
             _test(run, a)
-        after(run, a)
     counts = {a.name: dict(sorted(a.sets.counts.items())) for a in run.agents}
     if main_process() and run.settings.checkpoint.export:
         _export(run)
     barrier()
+    for a in run.agents:
+        notes[a.name] += after(run, a)
     if broken:
         raise UserError(
             f"{'; '.join(broken)}: a configured event did not happen (early stops leave optimizer"

@@ -96,6 +96,12 @@ def _draw(lm: LanguageModel, own: OwnData, run: DataSettings, seed: int, name: s
         raise UserError(
             f"tethers.{name}: {own.rows} rows do not divide over {world_size()} processes"
         )
+    room = lm.max_positions
+    if room is not None and own.tokens >= room:
+        raise UserError(
+            f"tethers.{name}.tokens {own.tokens} leaves no room for a prompt in the model's {room}"
+            f" positions; use at most {room - 1}"
+        )
     sampling = SamplingSettings(max_new_tokens=own.tokens)
     data = rows_that_train(own.data, run)
     try:

@@ -9,6 +9,7 @@ from tether.config.errors import UserError
 from tether.config.run import RunSettings
 from tether.tethers.base import Tether
 from tether.tethers.controllers import Controller
+from tether.tethers.triggers import Every
 from tether.train.agent import check_sets
 from tether.types import Clock
 
@@ -26,6 +27,7 @@ def steps_of(algorithm: Algorithm, updates: int) -> Clock:
 def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tether]) -> None:
     """Raises UserError with the setting, the reason and the mend."""
     check_sets(tethers, [algorithm.writer])
+    single = settings.environment.get("kind") == "single_turn"
     kind = settings.algorithm["kind"]
     for name, t in tethers.items():
         acts = set(t.acts_on)
@@ -82,6 +84,12 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
             f"algorithm.writer is data, but '{kind}' learns from rewards, which only sampled"
             " completions get: set --algorithm.writer policy or take algorithm supervised"
         )
+    wanted = settings.after
+    if (wanted.best_of_n or wanted.oracle) and not settings.rewards and single:
+        raise UserError(
+            "after.best_of_n and after.oracle choose completions by their reward, and there is"
+            " none: give --reward, or drop them"
+        )
     if settings.critic.start != "policy":
         if not algorithm.needs_values:
             raise UserError(
@@ -97,7 +105,6 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
         _installed("logging.tensorboard", name)
     if settings.logging.wandb:
         _installed("logging.wandb", "wandb")
-    single = settings.environment.get("kind") == "single_turn"
     if algorithm.uses_rewards and not settings.rewards and single:
         raise UserError(
             f"rewards: the algorithm '{kind}' needs at least one; give --reward FILE.py:FUNCTION,"
@@ -125,7 +132,11 @@ def _unreachable(name: str, t: Tether, end: Clock) -> None:
     for path, every in t.clocked().items():
         if every.expected(end) == 0:
             raise UserError(
-                f"tethers.{name}.{path} is due first after {every.first()} {every.unit}s, and the"
+                f"tethers.{name}.{path} is due first after {every.first()} {_units(every)}, and the"
                 f" run ends after {getattr(end, every.unit)}: it would never happen; lower it"
                 f" (--tethers.{name}.{path}.n) or raise --updates"
             )
+
+
+def _units(every: Every) -> str:
+    return "optimizer steps" if every.unit == "minibatch" else f"{every.unit}s"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tether.config.catalog import CATALOG
 from tether.config.compose import compose
 from tether.config.errors import UserError
 from tether.config.layers import split
@@ -36,7 +37,7 @@ MESSAGES = {
     ),
     "--tethers.foo.coef 1": (
         "there is no tether named 'foo' yet; add --tethers.foo.kind KIND "
-        "(one of kl, elastic_reset, reset_to_init, min_length, or file.py:Class)"
+        f"(one of {', '.join(CATALOG['tether'])}, or file.py:Class)"
     ),
     "--tethers.kl.kind kll": "unknown tether 'kll' in tethers.kl of {recipe}; did you mean 'kl'?",
     "--reward lenght": "unknown reward 'lenght' in --reward; did you mean 'length'?",

@@ -193,3 +193,15 @@ def test_docs_of_inherited_fields() -> None:
 def test_families_are_known_by_name() -> None:
     with pytest.raises(UserError, match=r"unknown family 'tethers' in the catalog; did you mean"):
         catalog.names("tethers")
+
+
+def test_changes_without_a_kind_lie_on_the_fields_default() -> None:
+    """`every: {n: 2}` in a file is `--every.n 2`: the clock stays that of the field."""
+    pull = build("tether", {"kind": "elastic_pull", "every": {"n": 2}})
+    assert (pull.every.n, pull.every.unit) == (2, "minibatch")
+    reset = build("tether", {"kind": "elastic_reset", "reset": {"n": 5}})
+    assert (reset.reset.n, reset.reset.unit) == (5, "update")
+    other = check("tether", {"kind": "elastic_reset", "reset": {"kind": "drift_budget"}})
+    assert other["reset"]["kind"] == "drift_budget" and "n" not in other["reset"]
+    whole = build("tether", {"kind": "elastic_pull", "every": {"kind": "every", "n": 2}})
+    assert whole.every.unit == "update", "a part that says its kind starts from its own defaults"

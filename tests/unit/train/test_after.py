@@ -250,3 +250,29 @@ def test_too_few_scores_for_the_oracle(world: Path) -> None:
     agent = agent_of(chosen := settings(world, LOW, after={"oracle": False, "samples": 4}))
     with pytest.raises(UserError, match="no prompt has 16 completions with a score"):
         baselines(agent, replace(chosen.after, oracle=True))
+
+
+def test_rewards_that_say_nothing_lose_no_run(tmp_path: Path) -> None:
+    """A baseline that cannot be had is a note; the export and the end line stand."""
+    here = make_world(tmp_path)
+    silent = {"reward": {"kind": "function", "function": f"{REWARDS}:silent", "missing": "drop"}}
+    wanted = {"after": {"oracle": True, "samples": 16}}
+    chosen = settings(here, SHORT, wanted, rewards=silent)
+    folder = run(replace(chosen, checkpoint=replace(chosen.checkpoint, export=True)))
+    end = lines(folder)[-1]
+    assert end["kind"] == "end" and (folder / "policy" / "config.json").is_file()
+    assert any("got a score: no baseline" in note for note in end["notes"]["agent"])
+    assert not points(folder, "oracle")
+
+
+def test_best_of_n_without_a_reward_is_refused(world: Path) -> None:
+    none = {"algorithm": {"kind": "supervised", "lr": 1e-3}, "after": {"best_of_n": True}}
+    from tests.runs_for_tests import mapping
+    from tether.config.settings import parse
+
+    whole = mapping(world, none, rewards={}, name="none")
+    whole["algorithm"] = {"kind": "supervised", "lr": 1e-3}
+    whole["rewards"] = {}
+    chosen = parse(whole, "a test")
+    with pytest.raises(UserError, match="choose completions by their reward, and there is none"):
+        run(chosen)

@@ -205,3 +205,9 @@ def test_unlike_runs_are_refused(world: Path, plain: Path, tmp_path: Path) -> No
     with pytest.raises(UserError, match="exists and is not empty"):
         merge([plain, again], world)
     assert not out.exists()
+
+
+def test_merging_into_a_place_that_cannot_be_written(plain: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*file/merged: .*choose another folder"):
+        merge([plain], tmp_path / "file" / "merged")

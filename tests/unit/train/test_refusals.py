@@ -45,7 +45,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "reset in optimizer steps": (
         every(25, "minibatch"),
-        r"tethers\.er\.reset is due first after 25 minibatchs?(es)?, and the run ends after 24",
+        r"tethers\.er\.reset is due first after 25 optimizer steps, and the run ends after 24",
     ),
     "reset in epochs": (every(13, "epoch"), r"due first after 13 epochs, .* ends after 12"),
     "kl with supervised": (
@@ -104,6 +104,35 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         },
         r"'filtered_supervised' initial writes: the coefficient would never change",
     ),
+    "rehearsal longer than the model": (
+        {
+            "tethers": {
+                "r": {
+                    "kind": "rehearsal",
+                    "tokens": 64,
+                    "data": {"path": "PROMPTS", "reference": "reference"},
+                }
+            }
+        },
+        r"tethers\.r\.tokens 64 leaves no room for a prompt in the model's 64 positions; use",
+    ),
+    "the second of two triggers": (
+        {
+            "tethers": {
+                "er": {
+                    "kind": "elastic_reset",
+                    "reset": {
+                        "kind": "any_of",
+                        "triggers": [
+                            {"kind": "every", "n": 2},
+                            {"kind": "every", "n": 90, "unit": "minibatch"},
+                        ],
+                    },
+                }
+            }
+        },
+        r"tethers\.er\.reset\.triggers\.1 is due first after 90 optimizer steps",
+    ),
     "controller without a coefficient": (
         {"tethers": {"kl": {"kind": "kl", "coef": 0.0, "controller": {"kind": "ziegler"}}}},
         r"kl\.coef is 0: a controller multiplies it",
@@ -137,8 +166,20 @@ def test_refused_at_start(world: Path, name: str, monkeypatch: Any) -> None:
         change = {**change, "algorithm": {"kind": "supervised"}, "rewards": {"reward": None}}
         chosen = _supervised(world, change)
     else:
-        chosen = settings(world, change, name="refused")
+        text = json.dumps(change).replace("PROMPTS", str(world / "prompts.jsonl"))
+        chosen = _whole(world, json.loads(text))
     refused(chosen, message)
+
+
+def _whole(world: Path, change: dict[str, Any]) -> Any:
+    """Another algorithm does not keep PPO's settings."""
+    from tests.runs_for_tests import mapping
+    from tether.config.settings import parse
+
+    found = mapping(world, change, name="refused")
+    if change.get("algorithm", {}).get("kind"):
+        found["algorithm"] = change["algorithm"]
+    return parse(found, "a test")
 
 
 def _supervised(world: Path, change: dict[str, Any]) -> Any:
@@ -290,3 +331,8 @@ def test_samples_of_a_constrained_policy_are_two_points(world: Path) -> None:
     assert [p.policy for p in read_run(folder).validation()] == ["exported"] * 2
     rows = [json.loads(x) for x in (folder / "samples.jsonl").read_text().splitlines()]
     assert {x["policy"] for x in rows} == {"exported", "constrained"}
+
+
+def test_the_critics_minibatches_divide_too(world: Path) -> None:
+    with pytest.raises(UserError, match=r"4 sequences.* do not divide into 3 critic_minibatches"):
+        _whole(world, {"algorithm": {"kind": "trpo", "critic_minibatches": 3}})

@@ -99,7 +99,8 @@ def test_first_ratios_see_dropout_that_nobody_asked_for(tmp_path: Path, monkeypa
 
 
 def test_nan_ratios_fire() -> None:
-    agent: Any = SimpleNamespace(lm=SimpleNamespace(dropout=False, module=torch.nn.Linear(1, 1)))
+    lm = SimpleNamespace(dropout=False, module=torch.nn.Linear(1, 1))
+    agent: Any = SimpleNamespace(lm=lm, found_again=None)
     with pytest.raises(RuntimeError, match="differ from 1 by nan"):
         self_checks.first_ratios(agent, {"ratio_error": float("nan")})
 
