@@ -27,7 +27,6 @@ def steps_of(algorithm: Algorithm, updates: int) -> Clock:
 def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tether]) -> None:
     """Raises UserError with the setting, the reason and the mend."""
     check_sets(tethers, [algorithm.writer])
-    single = settings.environment.get("kind") == "single_turn"
     kind = settings.algorithm["kind"]
     for name, t in tethers.items():
         acts = set(t.acts_on)
@@ -79,6 +78,13 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
                 " be of another distribution; set sampling.scored to sampled"
             )
         _unreachable(name, t, steps_of(algorithm, settings.updates))
+    _whole_run(settings, algorithm)
+
+
+def _whole_run(settings: RunSettings, algorithm: Algorithm) -> None:
+    """What no single tether is the matter of."""
+    kind = settings.algorithm["kind"]
+    single = settings.environment.get("kind") == "single_turn"
     if algorithm.uses_rewards and algorithm.writer == "data":
         raise UserError(
             f"algorithm.writer is data, but '{kind}' learns from rewards, which only sampled"
