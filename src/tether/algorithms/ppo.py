@@ -9,15 +9,15 @@ PPO (0.4 to 0.25), which RL4LMs@97df0bd and Stable Baselines3 share where nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from tether.algorithms.base import Algorithm
 from tether.core.losses import clipped_policy_loss, off_policy, value_loss
-from tether.core.masking import weighted_sum, whiten
-from tether.core.returns import Truncated, actor_critic_targets
+from tether.core.masking import weighted_sum
+from tether.core.returns import Truncated, actor_critic_targets, whiten_advantages
 from tether.types import Experience, LossOutput, Minibatch, Scores, Targets, Total
 
 STOP_FACTOR = 1.5
@@ -75,12 +75,7 @@ class PPO(Algorithm):
         return actor_critic_targets(experience, self.gamma, self.gae_lambda, self.truncated)
 
     def prepare(self, minibatch: Minibatch, total: Total) -> Minibatch:
-        if not self.normalize_advantages:
-            return minibatch
-        t = minibatch.targets
-        return replace(
-            minibatch, targets=replace(t, advantages=whiten(t.advantages, t.mask, total))
-        )
+        return whiten_advantages(minibatch, total) if self.normalize_advantages else minibatch
 
     def loss(self, minibatch: Minibatch, fresh: Scores) -> LossOutput:
         """Metrics: policy_loss, value_loss, entropy (nats per token), kl_old.k3_nats_per_token,

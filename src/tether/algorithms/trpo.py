@@ -21,7 +21,7 @@ stable-baselines3-contrib.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -30,8 +30,8 @@ from torch import Tensor
 from tether.algorithms.base import Algorithm
 from tether.config.errors import UserError
 from tether.core.losses import MAX_LOG_RATIO, log_ratio, off_policy, value_loss
-from tether.core.masking import weighted_sum, whiten
-from tether.core.returns import Truncated, actor_critic_targets
+from tether.core.masking import weighted_sum
+from tether.core.returns import Truncated, actor_critic_targets, whiten_advantages
 from tether.core.trust_region import conjugate_gradient, step_length
 from tether.types import Experience, Learner, LossOutput, Minibatch, Scores, Targets, Total
 
@@ -94,12 +94,7 @@ class TRPO(Algorithm):
         return actor_critic_targets(experience, self.gamma, self.gae_lambda, self.truncated)
 
     def prepare(self, minibatch: Minibatch, total: Total) -> Minibatch:
-        if not self.normalize_advantages:
-            return minibatch
-        t = minibatch.targets
-        return replace(
-            minibatch, targets=replace(t, advantages=whiten(t.advantages, t.mask, total))
-        )
+        return whiten_advantages(minibatch, total) if self.normalize_advantages else minibatch
 
     def loss(self, minibatch: Minibatch, fresh: Scores) -> LossOutput:
         """The surrogate. Metrics: policy_loss; how far the policy is from the one that wrote."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tether.types import Experience, Targets
+from tether.core.masking import whiten
+from tether.types import Experience, Minibatch, Targets, Total
 
 Truncated = Literal["end", "bootstrap"]
 
@@ -88,3 +90,10 @@ def actor_critic_targets(
         experience.rewards, old.values, bootstrap, experience.mask, gamma, lambda_
     )
     return Targets(advantages, returns, experience.mask)
+
+
+def whiten_advantages(minibatch: Minibatch, total: Total) -> Minibatch:
+    """The whole optimizer step with advantages of mean 0 and variance 1 over its real tokens and
+    all ranks (`whiten`): call it in `Algorithm.prepare`, before the cut into microbatches."""
+    t = minibatch.targets
+    return replace(minibatch, targets=replace(t, advantages=whiten(t.advantages, t.mask, total)))

@@ -12,6 +12,7 @@ Source: Ziegler et al. 2019, arXiv 1909.08593, section 2.2; per token as in TRL'
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -27,7 +28,7 @@ from tether.types import Clock, Depth, Experience, Measured, Move, Total, Unit, 
 
 
 @dataclass
-class Penalty(Tether):
+class Penalty(Tether, ABC):
     """KL to a named set of weights, times a coefficient. Source: arXiv 1909.08593, section 2.2."""
 
     coef: float = 0.05
@@ -54,9 +55,9 @@ class Penalty(Tether):
         """Policy version of the last reading that the controller used."""
 
     @property
+    @abstractmethod
     def home(self) -> str:
         """Name of the weight set that is the reference."""
-        raise NotImplementedError
 
     def report(self, experience: Experience, total: Total) -> dict[str, float]:
         return {"coef": self.now}
