@@ -111,14 +111,14 @@ def apply_overrides(
     """`["--tethers.kl.coef", ".05", "--model.lora.rank=8", "--model.random_weights"]` on top of a
     mapping. Texts are read by the type of the field they set. Raises UserError."""
     out = _with_kinds(copy.deepcopy(dict(mapping)))
-    pairs = split(overrides)
-    pairs.sort(key=lambda p: not p[0].endswith(".kind"))  # a kind decides which keys there are
+    pairs = [(SHORT.get(path, path), text) for path, text in split(overrides)]
+    whole = {p for p, _ in pairs if any(q.startswith(f"{p}.") for q, _ in pairs)}
+    # a section is set before what is in it, then a kind, which decides which keys there are
+    pairs.sort(key=lambda p: (p[0] not in whole, not p[0].endswith(".kind")))
     for path, text in pairs:
-        path = SHORT.get(path, path)
         if path == "rewards.reward" and not text.lstrip().startswith("{"):
-            out.setdefault("rewards", {})["reward"] = (
-                None if text.lower() in ("null", "none") else reward_part(text)
-            )
+            given = None if text.lower() in ("null", "none") else reward_part(text)
+            out["rewards"] = {**(out.get("rewards") or {}), "reward": given}
             continue
         job = out.get("job", "policy")
         cls = ClassifierSettings if job == "classifier" else RunSettings

@@ -155,3 +155,12 @@ def test_index_into_a_list() -> None:
     assert [t["n"] for t in out["tethers"]["elastic_reset"]["reset"]["triggers"]] == [2, 5]
     with pytest.raises(UserError, match=r"triggers.7.*there are only 2 entries"):
         apply_overrides(low, ["--tethers.elastic_reset.reset.triggers.7.n", "5"])
+
+
+def test_a_section_that_was_emptied_takes_keys_again() -> None:
+    """`--rewards null --reward X` and its like: the section is empty, not broken."""
+    words = ["--rewards", "null", "--reward", "length", "--tethers", "null"]
+    found = apply_overrides({"rewards": {"a": {"kind": "length"}}}, words)
+    assert found["rewards"] == {"reward": {"kind": "length"}}
+    found = apply_overrides({}, ["--tethers", "null", "--tethers.kl.kind", "kl"])
+    assert found["tethers"]["kl"]["kind"] == "kl"
