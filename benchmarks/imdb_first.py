@@ -31,7 +31,7 @@ KL_COEFS = (0.003, 0.01, 0.03, 0.1)
 SEEDS = (0, 1, 2)
 PACKED = (
     *(f"**/{n}.jsonl" for n in ("record", "timing", "samples")),
-    *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json", "study/*.json"),
+    *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json", "study/*.json", "methods/*.json"),
     *("*/adapter/*.json", "*/classifier/classifier.json"),
 )
 LORA = ["--model.lora.rank", "8", "--model.lora.alpha", "16"]
@@ -146,9 +146,9 @@ def pack(root: Path, out: Path) -> None:
             shutil.copy(file, out / f"{name}.safetensors")
 
 
-def main() -> None:
+def parser(description: str | None) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     p.add_argument("--model", required=True, help="folder or hub id of SmolLM2-135M-Instruct")
     p.add_argument("--gguf", help="GGUF file in that folder")
@@ -164,7 +164,11 @@ def main() -> None:
     p.add_argument("--coefs", type=float, nargs="*", default=list(KL_COEFS))
     p.add_argument("--extra", default="", help="more overrides for every policy run (a rehearsal)")
     p.add_argument("--seeds", type=int, default=len(SEEDS))
-    args = p.parse_args()
+    return p
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
     args.root.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
     clock = time.perf_counter()
