@@ -31,7 +31,8 @@ KL_COEFS = (0.003, 0.01, 0.03, 0.1)
 SEEDS = (0, 1, 2)
 PACKED = (
     *(f"**/{n}.jsonl" for n in ("record", "timing", "samples")),
-    *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json", "study/*.json", "methods/*.json"),
+    *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json"),
+    *("study/*.json", "methods/*.json"),
     *("*/adapter/*.json", "*/classifier/classifier.json"),
 )
 LORA = ["--model.lora.rank", "8", "--model.lora.alpha", "16"]
