@@ -49,7 +49,7 @@ def toy() -> dict[str, Any]:
         "evaluation": {
             "every": 2,
             "prompts": 96,
-            "test_prompts": 128,
+            "test_prompts": 96,
             "budgets": list(BUDGETS),
             "human_rows": 16,
             "human_tokens": 64,

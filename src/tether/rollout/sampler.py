@@ -16,7 +16,7 @@ from transformers import LogitsProcessor
 from tether.config.errors import UserError
 from tether.config.run import SamplingSettings
 from tether.core.logprobs import NEVER, log_softmax, pick
-from tether.core.sampling import legal_tokens, pack_bits, top_k_set, top_p_set
+from tether.core.sampling import draw, legal_tokens, pack_bits, top_k_set, top_p_set
 from tether.rollout.companion import Companion
 from tether.types import Constraint
 
@@ -25,9 +25,9 @@ class Sampler(LogitsProcessor):
     """Draws one token a row from the distribution that scoring will see again.
 
     Order: constraints (EOS stays legal) and the minimum length, temperature, top-k, then top-p of
-    what is left. The draw is argmax p / e with e ~ Exp(1) from `rng`, which is multinomial without
-    a host synchronisation. Kept per step: [B] log-probs and, if anything narrows the vocabulary
-    and is scored, [B, ceil(V/8)] bits (`keep_bits`: within the memory budget).
+    what is left, then the draw (`core.sampling.draw`) from `rng`. Kept per step: [B] log-probs
+    and, if anything narrows the vocabulary and is scored, [B, ceil(V/8)] bits (`keep_bits`: within
+    the memory budget).
     """
 
     def __init__(
@@ -58,12 +58,7 @@ class Sampler(LogitsProcessor):
         s = self.sampling
         allowed = self._allowed(input_ids, scores) if self.narrows else None
         logp = log_softmax(scores, s.temperature, allowed)
-        if s.greedy:
-            token = logp.argmax(-1)
-        else:
-            # never 0: 0 / 0 would be NaN, which argmax takes for the largest
-            noise = torch.empty_like(logp).exponential_(generator=self.rng).clamp_(min=1e-30)
-            token = (logp.exp() / noise).argmax(-1)
+        token = logp.argmax(-1) if s.greedy else draw(logp, self.rng)
         if s.scored == "full":
             logp = log_softmax(scores)
         elif allowed is not None and self.keep_bits:

@@ -36,6 +36,7 @@ from rich.progress import (
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
 from tether.reports.runs import FAILURES
+from tether.studies.warm import Fork, Warm, architectures
 
 PAUSE = 0.2
 """Seconds between looks at the workers."""
@@ -104,7 +105,7 @@ class Watch:
 class Worker:
     job: Job
     slot: dict[str, str]
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Fork
     watch: Watch
 
 
@@ -127,6 +128,7 @@ class Pool:
     folder: Path
     console: Console
     failures: dict[str, dict[str, Any]]
+    warm: Warm | None = None
     running: list[Worker] = field(default_factory=list)
 
     def start(self, job: Job, slot: dict[str, str]) -> None:
@@ -135,15 +137,19 @@ class Pool:
             _clear(job.folder)
         words = ["resume", str(job.folder)] if resume else ["train", "--config", str(job.config)]
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(job.log, "ab") as log:
-            process = subprocess.Popen(
-                _command(words),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **slot},
-                start_new_session=True,  # a terminal's Ctrl-C reaches this process only
-            )
+        process: subprocess.Popen[bytes] | Fork
+        if self.warm is not None and not slot:
+            process = self.warm.start(words, job.log)
+        else:
+            with open(job.log, "ab") as log:
+                process = subprocess.Popen(
+                    _command([*TETHER, *words]),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=_environment(slot),
+                    start_new_session=True,  # a terminal's Ctrl-C reaches this process only
+                )
         self.running.append(Worker(job, slot, process, Watch(job.folder / "record.jsonl")))
 
     def collect(self) -> list[Worker]:
@@ -217,6 +223,7 @@ def run_jobs(
     shown = [j for j in jobs if j.name not in pool.failures]
     counted = {j.name: before[j.name].updates for j in shown}
     total = sum(j.settings.updates for j in shown)
+    pool.warm = _warm(pending, free)
     with _signals() as asked, _progress(console) as bars:
         bar = bars.add_task(_title(pool, len(jobs), len(pending)), total=total)
         try:
@@ -242,6 +249,8 @@ def run_jobs(
             pool.signal(signal.SIGKILL)
             for w in pool.running:
                 w.process.wait()
+            if pool.warm is not None:
+                pool.warm.end()
     if asked.count:
         raise SystemExit(128 + asked.number)
 
@@ -284,8 +293,21 @@ def visible_devices() -> list[str]:
     return [str(i) for i, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
-def _command(words: list[str]) -> list[str]:
-    run = [*TETHER, *words]
+def _environment(slot: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **slot}
+
+
+def _warm(jobs: Sequence[Job], free: Sequence[dict[str, str]]) -> Warm | None:
+    """Where forks are safe and pay: plain CPU slots, and more runs than can start at once."""
+    if not sys.platform.startswith("linux") or any(free) or len(jobs) <= len(free):
+        return None
+    classes = architectures([j.settings.model.path for j in jobs])
+    python, *program = TETHER
+    run = [python, "-m", "tether.studies.warm", *program, *classes]
+    return Warm.begin(_command(run), _environment({}))
+
+
+def _command(run: list[str]) -> list[str]:
     if not sys.platform.startswith("linux"):
         return run
     return [sys.executable, "-c", _GUARD, str(os.getpid()), *run]

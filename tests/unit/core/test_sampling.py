@@ -4,9 +4,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare, kstest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tether.core.sampling import min_p_set, pack_bits, top_k_set, top_p_set, unpack_bits
+from tether.core.sampling import (
+    draw,
+    exponential,
+    min_p_set,
+    pack_bits,
+    top_k_set,
+    top_p_set,
+    unpack_bits,
+)
 
 LOGITS = torch.tensor([[0.2, 0.5, 0.3]]).log()
 
@@ -54,3 +63,21 @@ def test_sets_need_no_value_on_the_host() -> None:
         x = torch.empty(4, 9)
         for allowed in (top_p_set(x, 0.9, 2), top_k_set(x, 3), min_p_set(x, 0.1)):
             assert unpack_bits(pack_bits(allowed), 9).shape == (4, 9)
+
+
+def test_exponential_noise_has_its_distribution_and_is_never_zero() -> None:
+    rng = torch.Generator().manual_seed(0)
+    e = exponential(torch.empty(400, 2000), rng).double()
+    assert e.shape == (400, 2000) and float(e.min()) > 0 and bool(torch.isfinite(e).all())
+    # a Kolmogorov-Smirnov test of 800,000 draws, and the small end, which decides for rare tokens
+    assert kstest(e.flatten().numpy(), "expon").pvalue > 0.001
+    below = (e < 1e-4).sum()
+    assert abs(int(below) - 80) < 4 * 80**0.5
+
+
+def test_draws_follow_the_probabilities() -> None:
+    logp = torch.log(torch.tensor([0.6, 0.3, 0.0999, 0.0001, 0.0])).expand(200_000, 5)
+    token = draw(logp, torch.Generator().manual_seed(1))
+    count = token.bincount(minlength=5)
+    assert int(count[4]) == 0
+    assert chisquare(count[:4], torch.tensor([0.6, 0.3, 0.0999, 0.0001]) * 200_000).pvalue > 0.001

@@ -261,14 +261,19 @@ from tether.studies import workers
 from tether.studies.compare import Study, run_study
 workers.TETHER = (sys.executable, {stand_in!r})
 workers.PAUSE = 0.02
-run_study(Study("s", Path({folder!r}), {{"A": [(None, {base!r})], "B": [(None, {base!r})]}}, [0]),
-          workers=2, progress=False)
+arms = {{"A": [(None, {base!r})], "B": [(None, {base!r})]}}
+run_study(Study("s", Path({folder!r}), arms, {seeds}), workers=2, progress=False)
 """
 
 
-def start(stand_in: Path, folder: Path) -> subprocess.Popen[bytes]:
+FORKED = pytest.mark.parametrize("seeds", [[0], [0, 1]], ids=["processes", "forks"])
+"""With more runs than workers a study forks them from one process."""
+
+
+def start(stand_in: Path, folder: Path, seeds: list[int]) -> subprocess.Popen[bytes]:
     """A study in a process of its own, returned once both workers have begun to train."""
-    code = DRIVER.format(stand_in=str(stand_in), folder=str(folder), base={**BASE, "updates": 400})
+    base = {**BASE, "updates": 400}
+    code = DRIVER.format(stand_in=str(stand_in), folder=str(folder), base=base, seeds=seeds)
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PACE": "0.05"},
@@ -301,11 +306,12 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@FORKED
 def test_a_stop_leaves_no_orphan_and_can_be_resumed(
-    stand_in: Path, tmp_path: Path, number: int, status: int
+    stand_in: Path, tmp_path: Path, number: int, status: int, seeds: list[int]
 ) -> None:
     folder = tmp_path / "s"
-    process = start(stand_in, folder)
+    process = start(stand_in, folder, seeds)
     pids = [int(calls(folder / f"{m}-seed0")[0][3]) for m in "ab"]
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # Ctrl-C goes to the whole foreground group
@@ -320,9 +326,12 @@ def test_a_stop_leaves_no_orphan_and_can_be_resumed(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's parent-death signal")
-def test_workers_end_when_the_study_is_killed(stand_in: Path, tmp_path: Path) -> None:
+@FORKED
+def test_workers_end_when_the_study_is_killed(
+    stand_in: Path, tmp_path: Path, seeds: list[int]
+) -> None:
     folder = tmp_path / "s"
-    process = start(stand_in, folder)
+    process = start(stand_in, folder, seeds)
     pids = [int(calls(folder / f"{m}-seed0")[0][3]) for m in "ab"]
     assert all(alive(p) for p in pids)
     process.kill()
