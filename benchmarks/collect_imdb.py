@@ -207,7 +207,7 @@ def rows_of(runs: Sequence[Run], configs: Mapping[str, Mapping[str, Any]]) -> li
         row, name = run_row(run, configs[run.name]), RECIPES[run.method]
         known = configs[run.name]
         text = command(name, known) if known else f"tether train {name} --seed {run.seed}"
-        each.append(row | {"command": text})
+        each.append(row | {"command": text, "card": cards([run])})
     whole = study_command(next(c for c in configs.values() if c))
     out = [_initial(runs, each) | {"command": whole}, *each]
     named = [replace(r, method=f"{r.method}\0{setting_of(configs[r.name])}") for r in runs]
@@ -216,7 +216,8 @@ def rows_of(runs: Sequence[Run], configs: Mapping[str, Mapping[str, Any]]) -> li
         mine = [r for r in each if (r["method"], r["setting"]) == (name, setting)]
         if method.seeds:
             row = summary_row("setting", method, mine) | {"method": name, "setting": setting}
-            out.append(row | {"command": every_seed(mine[0]["command"], row["seeds"])})
+            text = every_seed(mine[0]["command"], row["seeds"])
+            out.append(row | {"command": text, "card": _cards_of(mine)})
     for method in one(runs).methods:
         chosen = {(s.seed, _chosen(s.runs, s.final)) for s in method.seeds}
         mine = [
@@ -228,8 +229,19 @@ def rows_of(runs: Sequence[Run], configs: Mapping[str, Mapping[str, Any]]) -> li
             row = summary_row("method", method, mine) | {"method": method.name}
             settings_used = sorted({r["setting"] for r in each if r["method"] == method.name})
             row["setting"] = "; ".join(settings_used)
-            out.append(row | {"command": whole})
+            used = [r for r in each if r["method"] == method.name]
+            out.append(row | {"command": whole, "card": _cards_of(used)})
     return out
+
+
+def cards(runs: Sequence[Run]) -> str:
+    """The devices of these runs, each once."""
+    found = sorted({str(r.environment["device"]) for r in runs if r.environment})
+    return " and ".join(found) or "unknown"
+
+
+def _cards_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    return " and ".join(sorted({c for r in rows for c in str(r["card"]).split(" and ")}))
 
 
 def _chosen(runs: Sequence[Run], final: EvalPoint) -> str:
@@ -284,10 +296,10 @@ def collect(folder: Path, *, date: str, commit: str, card: str | None = None) ->
     order = {m: i for i, m in enumerate(RECIPES)}
     runs = sorted(runs, key=lambda r: (order[r.method], setting_of(configs[r.name]), r.seed))
     made = next(r.environment for r in runs if r.environment)
-    card = card or str(made["device"])
+    card = card or cards(runs)
     rows = classifiers(folder) + rows_of(runs, configs)
     for row in rows:
-        row.setdefault("card", card)
+        row["card"] = row.get("card") or card
         row["date"] = date
     return {
         "name": NAME,
@@ -337,6 +349,12 @@ def _notes(
             f"{fewest} seed{'s' if fewest != 1 else ''}: no interval and no verdict. Every seed's "
             "value stands in parentheses behind the mean."
         )
+    by_card: dict[str, set[int]] = {}
+    for r in runs:
+        by_card.setdefault(cards([r]), set()).add(r.seed)
+    if len(by_card) > 1:
+        which = "; ".join(f"seeds {sorted(v)} on {k}" for k, v in sorted(by_card.items()))
+        notes.append(f"One base and one commit for all runs; cards: {which}.")
     notes += list(shown.notes)
     return notes
 

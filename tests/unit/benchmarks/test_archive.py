@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.archive import archive
 from benchmarks.collect_imdb import main as collect
+from benchmarks.collect_imdb_methods import main as collect_methods
 from tests.unit.benchmarks.test_collect_imdb import records as records_
 
 records = records_
@@ -50,8 +52,12 @@ def test_other_seeds_samples_and_machines_stay_outside(records: Path, tmp_path: 
     assert packed.read_bytes() == (tmp_path / "b.tgz").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["imdb_first"])
-def test_the_committed_archive_gives_the_committed_rows(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "collect"), [("imdb_first", collect), ("imdb_methods", collect_methods)]
+)
+def test_the_committed_archive_gives_the_committed_rows(
+    name: str, collect: Callable[[list[str]], int], tmp_path: Path
+) -> None:
     shipped = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
     out = tmp_path / "rows.json"
     words = ["--date", shipped["date"], "--commit", shipped["commit"], "--out", str(out)]
