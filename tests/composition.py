@@ -43,7 +43,7 @@ PAIRS: tuple[tuple[str, ...], ...] = (
 )
 """`kl@ema` = the kl tether with the average of Elastic Reset as its reference."""
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "trpo": {"minibatches": 1},
+    "trpo": {"minibatches": 1, "cg_steps": 4, "critic_epochs": 2, "critic_minibatches": 2},
     "rloo": {"group_size": 2},
     "grpo": {"group_size": 2},
     "best_of_n": {"group_size": 2},

@@ -64,7 +64,10 @@ CATALOG: dict[str, dict[str, str]] = {
         "tfidf": "tether.rewards.tfidf:TfidfJudge",
     },
     "environment": {"single_turn": "tether.tasks.environment:SingleTurn"},
-    "engine": {"hf": "tether.rollout.hf:HFEngine"},
+    "engine": {
+        "hf": "tether.rollout.hf:HFEngine",
+        "graph": "tether.rollout.graph:GraphEngine",
+    },
     "metric": {
         "drift": "tether.metrics.drift:own_samples",
         "drift_on_human": "tether.metrics.drift:on_human",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tether.config.errors import UserError
+from tether.models.head import exact_logits
 from tether.types import Sequences
 
 
@@ -40,6 +41,8 @@ class LanguageModel:
         self.pad = int(pad)
         self.dropout = False
         self.facts: dict[str, Any] = {}
+        self.scratch: dict[str, Any] = {}
+        """What engines keep for this module between calls; a copy of the model starts without."""
         core = core_of(module)
         self.config = core.config
         self.seq2seq = bool(getattr(core.config, "is_encoder_decoder", False))
@@ -220,7 +223,8 @@ class LanguageModel:
                 lambda module, args, out: states.append(out.last_hidden_state)
             )
         try:
-            out = self.module(**inputs, use_cache=False)
+            with exact_logits(self.core):
+                out = self.module(**inputs, use_cache=False)
         finally:
             if handle is not None:
                 handle.remove()
@@ -278,6 +282,7 @@ class LanguageModel:
         out = copy.copy(self)
         out.module = copy.deepcopy(self.module, memo).eval()
         out.facts = dict(self.facts)
+        out.scratch = {}
         return out
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +222,16 @@ def _environment(file: Path) -> dict[str, Any]:
 def settings(run: Run) -> dict[str, Any]:
     """config.yaml of a run; empty where there is none."""
     file = run.folder / "config.yaml"
-    if not file.is_file():
+    try:
+        about = file.stat()
+    except FileNotFoundError:
         return {}
-    found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    return copy.deepcopy(_settings(file, about.st_mtime_ns, about.st_size))
+
+
+@lru_cache(maxsize=4096)
+def _settings(file: Path, changed: int, size: int) -> dict[str, Any]:
+    """Once per content: a study asks for every run's many times."""
+    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=fast) or {}
     return found

@@ -19,6 +19,9 @@ from tether.types import Constraint, Rollout, Sequences
 class Engine(ABC):
     """Writes completions. Settings are dataclass fields of the subclass."""
 
+    def prepare(self, lm: LanguageModel) -> None:  # noqa: B027 - most engines have nothing to do
+        """Called once with a model just loaded, before anyone else holds its parameters' memory."""
+
     @abstractmethod
     def generate(
         self,

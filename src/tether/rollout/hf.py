@@ -15,6 +15,7 @@ from tether.config.errors import UserError
 from tether.config.run import SamplingSettings
 from tether.distributed.seeds import generator
 from tether.distributed.total import rank
+from tether.models.head import exact_logits
 from tether.models.language_model import LanguageModel
 from tether.models.non_finite import first_non_finite
 from tether.rollout.companion import Companion
@@ -45,7 +46,7 @@ class HFEngine(Engine):
         version: int = 0,
         writer: str = "policy",
     ) -> Iterator[Rollout]:
-        _check(lm, prompts, sampling)
+        check_call(lm, prompts, sampling)
         keep = bits_fit(sampling, len(prompts.prompt), lm.vocab_size)
         for number, i in enumerate(torch.arange(len(prompts.prompt)).split(sampling.chunk)):
             rng = generator(*key, "sampling", rank(), number, device=lm.device)
@@ -87,7 +88,7 @@ class HFEngine(Engine):
             decoder_start_token_id=lm.decoder_start if lm.seq2seq else None,
             cache_implementation="static" if self.cache == "static" else None,
         )
-        with _no_habits(lm.core):
+        with _no_habits(lm.core), exact_logits(lm.core):
             ids: Tensor = lm.core.generate(
                 input_ids=s.prompt,
                 attention_mask=s.prompt_mask.long(),
@@ -97,7 +98,7 @@ class HFEngine(Engine):
         return ids[:, 1 if lm.seq2seq else s.prompt.shape[1] :].contiguous()
 
 
-def _check(lm: LanguageModel, prompts: Sequences, sampling: SamplingSettings) -> None:
+def check_call(lm: LanguageModel, prompts: Sequences, sampling: SamplingSettings) -> None:
     if sampling.temperature <= 0:
         raise UserError(
             f"sampling.temperature = {sampling.temperature:g} must be > 0; "

@@ -49,9 +49,7 @@ class Sampler(LogitsProcessor):
 
     @property
     def narrows(self) -> bool:
-        """True where the sampling distribution is not simply the whole vocabulary."""
-        s = self.sampling
-        return bool(self.constraints) or s.top_k > 0 or s.top_p < 1.0 or s.min_new_tokens > 0
+        return narrows(self.sampling, self.constraints)
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -68,47 +66,79 @@ class Sampler(LogitsProcessor):
         return scores.fill_(-1.0).scatter_(1, token[:, None], 1.0)
 
     def _allowed(self, input_ids: Tensor, logits: Tensor) -> Tensor:
-        s = self.sampling
         position = torch.full_like(input_ids[:, 0], self.step)
         views = {"policy": logits}
         views |= {k: c.logits(input_ids) for k, c in self.companions.items()}
-        allowed, empty = legal_tokens(
-            self.constraints, views, position, self.stops, s.min_new_tokens
-        )
-        for number, (c, nothing) in enumerate(zip(self.constraints, empty, strict=True)):
-            self._note(number, type(c).__name__, nothing)
-        if s.top_k > 0 or s.top_p < 1.0:
-            x = logits.masked_fill(~allowed, NEVER) / s.temperature
-            if s.top_k > 0:
-                allowed &= top_k_set(x, s.top_k)
-                x = x.masked_fill(~allowed, NEVER)
-            allowed &= top_p_set(x, s.top_p)
-        if len(self.constraints) > 1 or s.min_new_tokens > 0:
-            together = "all constraints and min_new_tokens together"
-            self._note(-1, together, ~allowed.any(-1))
+        allowed, empty = narrow(self.sampling, self.constraints, views, position, self.stops)
+        for key, nothing in empty.items():
+            self.empty.setdefault(key, []).append(nothing)
         return allowed
-
-    def _note(self, number: int, name: str, nothing: Tensor) -> None:
-        self.empty.setdefault((number, name), []).append(nothing)
 
     def check(
         self, mask: Tensor, row: Tensor, why: Callable[[int, int], str] | None = None
     ) -> None:
         """Raises UserError naming tether, prompt and step where a real token [B,T] had an empty
         set or no finite log-prob (B37). why(row, position): more about the latter."""
-        for (_, name), flags in self.empty.items():
-            at = (torch.stack(flags, 1) & mask).nonzero()
-            if len(at):
-                b, t = at[0].tolist()
-                raise UserError(
-                    f"{name} allowed no token at all for prompt row {int(row[b])} at completion "
-                    f"position {t}: a constraint must leave at least one"
-                )
-        at = (~torch.isfinite(torch.stack(self.logprobs, 1)) & mask).nonzero()
+        flags = {key: torch.stack(x, 1) for key, x in self.empty.items()}
+        check_rows(flags, torch.stack(self.logprobs, 1), mask, row, why)
+
+
+def narrows(sampling: SamplingSettings, constraints: Sequence[Constraint]) -> bool:
+    """True where the sampling distribution is not simply the whole vocabulary."""
+    s = sampling
+    return bool(constraints) or s.top_k > 0 or s.top_p < 1.0 or s.min_new_tokens > 0
+
+
+def narrow(
+    sampling: SamplingSettings,
+    constraints: Sequence[Constraint],
+    views: Mapping[str, Tensor],
+    position: Tensor,
+    stops: Tensor,
+) -> tuple[Tensor, dict[tuple[int, str], Tensor]]:
+    """The allowed set [B,V] of one step, and for whoever may leave nothing [B] True where it did.
+
+    views: set name -> logits [B,V], `policy` among them. Tensor operations only.
+    """
+    s, logits = sampling, views["policy"]
+    allowed, empty = legal_tokens(constraints, views, position, stops, s.min_new_tokens)
+    nothing = {
+        (number, type(c).__name__): flag
+        for number, (c, flag) in enumerate(zip(constraints, empty, strict=True))
+    }
+    if s.top_k > 0 or s.top_p < 1.0:
+        x = logits.masked_fill(~allowed, NEVER) / s.temperature
+        if s.top_k > 0:
+            allowed = allowed & top_k_set(x, s.top_k)
+            x = x.masked_fill(~allowed, NEVER)
+        allowed = allowed & top_p_set(x, s.top_p)
+    if len(constraints) > 1 or s.min_new_tokens > 0:
+        nothing[-1, "all constraints and min_new_tokens together"] = ~allowed.any(-1)
+    return allowed, nothing
+
+
+def check_rows(
+    empty: Mapping[tuple[int, str], Tensor],
+    logprobs: Tensor,
+    mask: Tensor,
+    row: Tensor,
+    why: Callable[[int, int], str] | None = None,
+) -> None:
+    """Raises UserError naming tether, prompt and step where a real token [B,T] had an empty set or
+    no finite log-prob (B37). why(row, position): more about the latter."""
+    for (_, name), flags in empty.items():
+        at = (flags & mask).nonzero()
         if len(at):
             b, t = at[0].tolist()
             raise UserError(
-                f"the policy's logits are NaN or infinite for prompt row {int(row[b])} at "
-                f"completion position {t}: weights have diverged or the dtype overflows "
-                f"(lower algorithm.lr, or model.dtype: float32){why(b, t) if why else ''}"
+                f"{name} allowed no token at all for prompt row {int(row[b])} at completion "
+                f"position {t}: a constraint must leave at least one"
             )
+    at = (~torch.isfinite(logprobs) & mask).nonzero()
+    if len(at):
+        b, t = at[0].tolist()
+        raise UserError(
+            f"the policy's logits are NaN or infinite for prompt row {int(row[b])} at "
+            f"completion position {t}: weights have diverged or the dtype overflows "
+            f"(lower algorithm.lr, or model.dtype: float32){why(b, t) if why else ''}"
+        )

@@ -74,6 +74,7 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
 
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:
     lm = load_language_model(settings.model, seed=settings.seed, stop=settings.sampling.stop)
+    parts.engine.prepare(lm)
     wanted = settings.evaluation.test_prompts
     tasks = load_task(
         settings.data,

@@ -70,7 +70,7 @@ def test_a_run_ends_with_its_baselines(case: str, tmp_path: Path) -> None:
         human = "drift/kl_initial_on_human.exact_nats_per_token"
         assert end["metrics"][human] == pytest.approx(last.drift[human], rel=1e-3, abs=1e-7)
         assert (end["drift_is"], end["valid"], end["samples"]) == ("measured", True, 1)
-        assert 0 < found[how, 0.25]["drift"] < end["drift"]
+        assert found[how, 0.25]["drift"] > 0
     best = points(folder, "best_of_n")
     assert [x["at"] for x in best] == [1, 2, 4, 8, 16]
     assert [x["drift"] for x in best] == [kl_bound(n) for n in (1, 2, 4, 8, 16)]

@@ -1,0 +1,354 @@
+"""One shape of rollout at fixed addresses: prompts in, a decoding step that is recorded once and
+repeated, completions out. On CUDA the step is a graph: no launch per operation and no host
+synchronisation per token."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tether.config.run import SamplingSettings
+from tether.core.sampling import exponential, pack_bits
+from tether.models.fused import padded_head, together
+from tether.models.head import exact_logits
+from tether.models.language_model import LanguageModel, positions
+from tether.rollout.draw import choose, draw, triton
+from tether.rollout.sampler import narrow, narrows
+from tether.rollout.static_attention import Span, attending
+from tether.rollout.static_cache import FixedCache
+from tether.types import Constraint, Sequences
+
+LOOK = 8
+"""Steps between looks at whether every row has ended; the look is at the state of LOOK steps ago,
+so the device never waits for the host."""
+OPTIONS = {
+    "combo_kernels": True,  # neighbours that do not depend on each other: one launch
+    "emulate_precision_casts": True,  # round where the plain model rounds, as scoring does
+}
+WARM_UP = 2
+"""Runs of a step before it is recorded: libraries and kernels are chosen in them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a program is made for: B rows of U different prompts, P prompt and T new tokens."""
+
+    rows: int
+    prompts: int
+    width: int
+    new: int
+
+
+class Reader:
+    """A model that reads along: its cache, and its logits before the next token."""
+
+    def __init__(self, lm: LanguageModel, shape: Shape, inputs: Inputs, compiled: bool) -> None:
+        self.lm, self.shape, self.inputs = lm, shape, inputs
+        accepts = inspect.signature(lm.core.forward).parameters
+        self.word = "cache" if "cache" in accepts else "past_key_values"
+        self.accepts = accepts
+        self.cache: FixedCache | None = None
+        self._step: Callable[[], Tensor] = self._forward
+        if compiled:
+            self._step = torch.compile(own_code(self._forward), dynamic=False, options=OPTIONS)
+
+    def begin(self) -> Tensor:
+        """Read the prompts, each once, and spread what is kept of them over the rows; [B,V]."""
+        mask, i = self.inputs.prompt_mask, self.inputs
+        words: dict[str, Any] = {"use_cache": True, "attention_mask": mask.long()}
+        if "position_ids" in self.accepts:
+            words["position_ids"] = positions(mask)
+        if "logits_to_keep" in self.accepts:
+            words["logits_to_keep"] = 1
+        with exact_logits(self.lm.core, padded_head(self.lm.core)):
+            out = self.lm.core(input_ids=i.prompt, **words)
+        kept = getattr(out, "cache", None) or out.past_key_values
+        length = self.shape.width + self.shape.new
+        if self.cache is None:
+            self.cache = FixedCache.like(kept, self.shape.rows, length, i.span.now)
+        self.cache.take(kept, i.expand)
+        last: Tensor = out.logits[:, -1].index_select(0, i.expand)
+        return last
+
+    def step(self) -> Tensor:
+        """The newest token of every row -> [B,V] logits before the next."""
+        core = self.lm.core
+        with (
+            attending(core.config, self.inputs.span),
+            together(core),
+            exact_logits(core, padded_head(core)),
+        ):
+            return self._step()
+
+    def _forward(self) -> Tensor:
+        words: dict[str, Any] = {"use_cache": True, self.word: self.cache}
+        if "position_ids" in self.accepts:
+            words["position_ids"] = self.inputs.position[:, None]
+        if "logits_to_keep" in self.accepts:
+            words["logits_to_keep"] = 1
+        words["attention_mask"] = self.inputs.seen  # unread; without one models look for padding
+        logits: Tensor = self.lm.core(input_ids=self.inputs.token[:, None], **words).logits
+        return logits[:, -1]
+
+
+@dataclass
+class Inputs:
+    """Fixed addresses that a step reads and writes."""
+
+    prompt: Tensor
+    """[U,P] ids, padded left."""
+    prompt_mask: Tensor
+    """[U,P] bool."""
+    expand: Tensor
+    """[B] which prompt a row continues."""
+    token: Tensor
+    """[B] newest token."""
+    position: Tensor
+    """[B] its position among the row's real tokens."""
+    span: Span
+    """Cache rows that attention reads: from the first prompt token to the newest token."""
+    step: Tensor
+    """[1] number of the next completion token, from 0."""
+    done: Tensor
+    """[B] bool, the row has ended."""
+    seen: Tensor
+    """[B,1,1,1] bool, a mask in form only."""
+
+
+@dataclass
+class Written:
+    """What the steps leave behind, [B,T,...]."""
+
+    token: Tensor
+    logprob: Tensor
+    bits: Tensor | None
+    empty: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+
+
+class Program:
+    """Buffers, readers and graphs of one shape and one way of sampling.
+
+    Everything that a call may change (prompts, rows, seed) is content of a buffer; weights are the
+    live modules' own tensors, which are written in place everywhere in this library, so a step, a
+    reset or a swap between calls is seen without anything being told.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        companions: Mapping[str, LanguageModel],
+        shape: Shape,
+        sampling: SamplingSettings,
+        constraints: Sequence[Constraint],
+        keep_bits: bool,
+        *,
+        graph: bool,
+        compiled: bool,
+    ) -> None:
+        self.lm, self.shape, self.sampling = lm, shape, sampling
+        self.constraints, self.graph, self.compiled = tuple(constraints), graph, compiled
+        self.device = lm.device
+        self.stops = torch.tensor(lm.stops, device=self.device)
+        self.inputs = self._inputs()
+        self.readers = {"policy": Reader(lm, shape, self.inputs, compiled)}
+        for name, other in companions.items():
+            self.readers[name] = Reader(other, shape, self.inputs, compiled)
+        self.fast = self.device.type == "cuda" and triton is not None
+        self.rng = torch.Generator(self.device)
+        self.seed = torch.zeros(1, dtype=torch.long, device=self.device)
+        b, t, v = shape.rows, shape.new, lm.vocab_size
+        kept = keep_bits and sampling.scored == "sampled" and narrows(sampling, self.constraints)
+        self.written = Written(
+            torch.zeros((b, t), dtype=torch.long, device=self.device),
+            torch.zeros((b, t), device=self.device),
+            torch.zeros((b, t, -(-v // 8)), dtype=torch.uint8, device=self.device)
+            if kept
+            else None,
+        )
+        self._first: Callable[[], object] | None = None
+        self._next: Callable[[], object] | None = None
+
+    def _inputs(self) -> Inputs:
+        s, kw = self.shape, {"dtype": torch.long, "device": self.device}
+        start = torch.zeros(s.rows, **kw)  # type: ignore[call-overload]
+        now = torch.zeros(1, **kw)  # type: ignore[call-overload]
+        return Inputs(
+            prompt=torch.zeros((s.prompts, s.width), **kw),  # type: ignore[call-overload]
+            prompt_mask=torch.ones((s.prompts, s.width), dtype=torch.bool, device=self.device),
+            expand=torch.zeros(s.rows, **kw),  # type: ignore[call-overload]
+            token=torch.zeros(s.rows, **kw),  # type: ignore[call-overload]
+            position=torch.zeros(s.rows, **kw),  # type: ignore[call-overload]
+            span=Span(start, now),
+            step=torch.zeros(1, **kw),  # type: ignore[call-overload]
+            done=torch.zeros(s.rows, dtype=torch.bool, device=self.device),
+            seen=torch.ones((s.rows, 1, 1, 1), dtype=torch.bool, device=self.device),
+        )
+
+    # ---- a call
+
+    def load(self, prompts: Sequences, expand: Tensor, seed: int) -> None:
+        """prompts: U or fewer different ones, at most P wide; expand: for each of B or fewer rows
+        the number of its prompt. Rows too many have ended before they begin."""
+        i, s = self.inputs, self.shape
+        u, p = prompts.prompt.shape
+        i.prompt.fill_(self.lm.pad)
+        i.prompt_mask.zero_()
+        i.prompt[:u, s.width - p :].copy_(prompts.prompt)
+        i.prompt_mask[:u, s.width - p :].copy_(prompts.prompt_mask)
+        i.prompt_mask[u:, -1] = True  # a row that attends to nothing would be NaN
+        i.expand.zero_()
+        i.expand[: len(expand)].copy_(expand)
+        lengths = i.prompt_mask.sum(1)[i.expand]
+        i.span.start.copy_(s.width - lengths)
+        i.span.now.fill_(s.width - 1)
+        i.position.copy_(lengths - 1)
+        i.step.zero_()
+        i.done.zero_()
+        i.done[len(expand) :] = True
+        self.rng.manual_seed(seed)
+        self.seed.fill_(seed)
+
+    def begin(self) -> None:
+        """Read the prompts and write the first token."""
+        if self._first is None:
+            self._record()
+        assert self._first is not None
+        self._first()
+
+    def again(self) -> None:
+        """Write one token more."""
+        assert self._next is not None
+        self._next()
+
+    def run(self) -> int:
+        """Write; the number of steps taken."""
+        self.begin()
+        ahead: list[tuple[Any, Tensor]] = []
+        for step in range(1, self.shape.new):
+            if step % LOOK == 0:
+                ahead.append(self._ask())
+                if len(ahead) > 1 and _answer(*ahead.pop(0)):
+                    return step
+            self.again()
+        return self.shape.new
+
+    def _ask(self) -> tuple[Any, Tensor]:
+        ended = self.inputs.done.all()
+        if self.device.type != "cuda":
+            return None, ended
+        here = torch.empty((), dtype=torch.bool, pin_memory=True)
+        here.copy_(ended, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        return event, here
+
+    # ---- the steps
+
+    def first(self) -> None:
+        """Prompts to the first token."""
+        self._sample({name: reader.begin() for name, reader in self.readers.items()})
+
+    def next(self) -> None:
+        """One token more."""
+        self._sample({name: reader.step() for name, reader in self.readers.items()})
+
+    def _sample(self, views: Mapping[str, Tensor]) -> None:
+        i, w, s = self.inputs, self.written, self.sampling
+        allowed = None
+        if narrows(s, self.constraints):
+            place = i.step.expand(self.shape.rows)
+            allowed, empty = narrow(s, self.constraints, _fp32(views), place, self.stops)
+            for key, flag in empty.items():
+                if key not in w.empty:
+                    w.empty[key] = torch.zeros_like(w.token, dtype=torch.bool)
+                w.empty[key].index_copy_(1, i.step, flag[:, None])
+            if w.bits is not None:
+                w.bits.index_copy_(1, i.step, pack_bits(allowed)[:, None])
+        token, logprob = self._draw(views["policy"], allowed)
+        token = torch.where(i.done, self.lm.pad, token)
+        w.token.index_copy_(1, i.step, token[:, None])
+        w.logprob.index_copy_(1, i.step, logprob[:, None])
+        i.done |= torch.isin(token, self.stops)
+        i.token.copy_(token)
+        i.position += 1
+        i.span.now += 1
+        i.step += 1
+
+    def _draw(self, logits: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
+        s, full = self.sampling, self.sampling.scored == "full"
+        if self.fast:
+            return draw(
+                logits, self.seed, self.inputs.step, allowed, s.temperature,
+                greedy=s.greedy, full=full,
+            )  # fmt: skip
+        noise = None if s.greedy else exponential(logits, self.rng)
+        return choose(logits, noise, allowed, s.temperature, full)
+
+    # ---- recording
+
+    def _record(self) -> None:
+        """The first call runs each step a few times with what was loaded, then loads it again."""
+        if not self.graph:
+            self._first, self._next = self.first, self.next
+            return
+        saved, state = _saved(self.inputs), self.rng.get_state()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        graphs = []
+        with torch.cuda.stream(stream):
+            for step in (self.first, self.next):
+                for _ in range(WARM_UP):
+                    _restore(self.inputs, saved)
+                    step()
+                _restore(self.inputs, saved)
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                graph.register_generator_state(self.rng)
+                with ExitStack() as stack:
+                    stack.enter_context(torch.cuda.graph(graph, stream=stream))
+                    step()
+                graphs.append(graph)
+        torch.cuda.current_stream().wait_stream(stream)
+        _restore(self.inputs, saved)
+        self.rng.set_state(state)
+        self._first, self._next = graphs[0].replay, graphs[1].replay
+
+
+def own_code(method: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """The same function under a code object of its own: the compiler counts recompilations per code
+    object, and would leave the ninth shape of a step uncompiled."""
+    f = method.__func__  # type: ignore[attr-defined]
+    copy = types.FunctionType(
+        f.__code__.replace(), f.__globals__, f.__name__, f.__defaults__, f.__closure__
+    )
+    return types.MethodType(copy, method.__self__)  # type: ignore[attr-defined]
+
+
+def _fp32(views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.float() for k, v in views.items()}
+
+
+def _answer(event: Any, ended: Tensor) -> bool:
+    if event is not None:
+        event.synchronize()
+    return bool(ended)
+
+
+def _saved(i: Inputs) -> list[Tensor]:
+    return [t.clone() for t in _moving(i)]
+
+
+def _restore(i: Inputs, saved: list[Tensor]) -> None:
+    for t, s in zip(_moving(i), saved, strict=True):
+        t.copy_(s)
+
+
+def _moving(i: Inputs) -> list[Tensor]:
+    return [i.token, i.position, i.span.start, i.span.now, i.step, i.done]
