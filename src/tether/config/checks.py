@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tether.config.errors import UserError
-from tether.config.run import ClassifierSettings, RunSettings
+from tether.config.run import AfterSettings, ClassifierSettings, RunSettings
 
 _AT_LEAST: dict[str, float] = {
     "updates": 1,
@@ -123,6 +123,17 @@ def _check_after(s: RunSettings, place: str) -> None:
             f"after.how{place}: product is for adapters; without model.lora it is linear: say that"
         )
     wanted = a.best_of_n or a.oracle or a.interpolate
+    plain, unread = AfterSettings(), []
+    if not (a.best_of_n or a.oracle):
+        unread += [(n, "best_of_n or oracle") for n in ("samples", "prompts")]
+    if not a.interpolate:
+        unread += [(n, "interpolate") for n in ("shares", "how")]
+    for name, step in unread:
+        if getattr(a, name) != getattr(plain, name):
+            raise UserError(
+                f"after.{name}{place} has no effect: after.{step.replace(' or ', ' and after.')} "
+                f"{'are' if ' or ' in step else 'is'} off"
+            )
     if wanted and a.split == "test" and not s.evaluation.test_prompts:
         raise UserError(f"after.split{place} is test, and evaluation.test_prompts is 0")
 

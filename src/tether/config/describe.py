@@ -99,22 +99,29 @@ def field_docs(cls: type) -> dict[str, str]:
     """The string literal under each field, own fields over inherited ones."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError, SyntaxError):
-            continue  # a class typed into an interpreter has no source: no docs, all else works
-        statements = body.body if isinstance(body, ast.ClassDef) else []
-        for before, after in itertools.pairwise(statements):
-            if (
-                isinstance(before, ast.AnnAssign)
-                and isinstance(before.target, ast.Name)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-                and isinstance(after.value.value, str)
-            ):
-                docs[before.target.id] = " ".join(after.value.value.split())
+        if dataclasses.is_dataclass(base):
+            docs |= _own_docs(base)
+    return docs
+
+
+@lru_cache(maxsize=1024)
+def _own_docs(base: type) -> dict[str, str]:
+    """Of one class: reading its source takes longer than all else at the start of a run."""
+    docs: dict[str, str] = {}
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return docs  # a class typed into an interpreter has no source: no docs, all else works
+    statements = body.body if isinstance(body, ast.ClassDef) else []
+    for before, after in itertools.pairwise(statements):
+        if (
+            isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        ):
+            docs[before.target.id] = " ".join(after.value.value.split())
     return docs
 
 

@@ -77,8 +77,41 @@ def refuse(settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tethe
                 f"tethers.{name} narrows what is sampled, and sampling.scored is full: ratios would"
                 " be of another distribution; set sampling.scored to sampled"
             )
+        _idle(name, settings, algorithm, tethers)
         _unreachable(name, t, steps_of(algorithm, settings.updates))
     _whole_run(settings, algorithm)
+
+
+def _idle(
+    name: str, settings: RunSettings, algorithm: Algorithm, tethers: dict[str, Tether]
+) -> None:
+    """Settings of a tether that could not have an effect in this run."""
+    t, where = tethers[name], f"tethers.{name}"
+    if t.remembers_texts and settings.updates == 1:
+        raise UserError(
+            f"{where} uses what earlier updates wrote, and this run has one update: raise --updates"
+            f" or drop it (--{where} null)"
+        )
+    critic = getattr(t, "critic", "keep")
+    if critic != "keep" and not algorithm.needs_values:
+        raise UserError(
+            f"{where}.critic is {critic}, and the algorithm"
+            f" '{settings.algorithm['kind']}' has no critic: set it to keep"
+        )
+    parts = [p for o in tethers.values() for p in o._parts().values()]
+    if getattr(t, "controllers", "keep") != "keep" and not any(
+        isinstance(p, Controller) for p in parts
+    ):
+        raise UserError(f"{where}.controllers: no tether has a controller; set it to keep")
+    others = [o for o in tethers.values() if o is not t]
+    if getattr(t, "at_event", "keep") != "keep" and not any("weights" in o.acts_on for o in others):
+        raise UserError(f"{where}.at_event: no tether moves the policy's weights; set it to keep")
+    longest, least = settings.sampling.max_new_tokens, getattr(t, "tokens", 0)
+    if getattr(t, "decides_stops", False) and least > longest:
+        raise UserError(
+            f"{where}.tokens is {least}, more than sampling.max_new_tokens"
+            f" {longest}: no completion could end; lower it"
+        )
 
 
 def _whole_run(settings: RunSettings, algorithm: Algorithm) -> None:

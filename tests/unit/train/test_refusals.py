@@ -133,6 +133,37 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         },
         r"tethers\.er\.reset\.triggers\.1 is due first after 90 optimizer steps",
     ),
+    "replay in one update": (
+        {"updates": 1, "evaluation": {"every": 1}, "tethers": {"r": {"kind": "replay"}}},
+        r"tethers\.r uses what earlier updates wrote, and this run has one update",
+    ),
+    "a critic to clear without a critic": (
+        {
+            "algorithm": {"kind": "rloo", "group_size": 2, "lr": 1e-3},
+            "tethers": {"er": {"kind": "elastic_reset", "critic": "clear", "reset": {"n": 2}}},
+        },
+        r"tethers\.er\.critic is clear, and the algorithm 'rloo' has no critic",
+    ),
+    "controllers to clear without a controller": (
+        {"tethers": {"r": {"kind": "reset_to_init", "controllers": "clear", "reset": {"n": 2}}}},
+        r"tethers\.r\.controllers: no tether has a controller",
+    ),
+    "a memory to clear without events": (
+        {"tethers": {"r": {"kind": "replay", "at_event": "clear"}}},
+        r"tethers\.r\.at_event: no tether moves the policy's weights",
+    ),
+    "a minimum longer than the longest": (
+        {"tethers": {"m": {"kind": "min_length", "tokens": 50}}},
+        r"tethers\.m\.tokens is 50, more than sampling\.max_new_tokens",
+    ),
+    "samples of a step that is off": (
+        {"after": {"samples": 64}},
+        r"after\.samples has no effect: after\.best_of_n and after\.oracle are off",
+    ),
+    "shares of a step that is off": (
+        {"after": {"best_of_n": True, "shares": [0.5]}},
+        r"after\.shares has no effect: after\.interpolate is off",
+    ),
     "controller without a coefficient": (
         {"tethers": {"kl": {"kind": "kl", "coef": 0.0, "controller": {"kind": "ziegler"}}}},
         r"kl\.coef is 0: a controller multiplies it",
