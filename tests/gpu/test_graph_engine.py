@@ -189,10 +189,10 @@ def test_draws_of_rows_and_steps_are_independent() -> None:
 
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "gpt_neox", "qwen2"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "gpt_neox", "qwen2", "t5", "bart"])
 def test_engine_and_scoring_agree(kind: str, dtype: torch.dtype, compile: bool) -> None:
-    if compile and kind not in ("llama", "gpt2"):
-        pytest.skip("compiled for two families: each takes half a minute")
+    if compile and kind not in ("llama", "gpt2", "t5"):
+        pytest.skip("compiled for three families: each takes half a minute")
     lm = model(kind, dtype, sharp=3.0)
     s, group = some_prompts(lm), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     s = s.rows(group)

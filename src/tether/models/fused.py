@@ -120,8 +120,14 @@ def _padded(weight: nn.Parameter) -> Tensor | None:
     return view
 
 
+CROSS = ("EncDecAttention", "encoder_attn", "crossattention")
+"""Attention whose keys and values come of another input than its queries."""
+
+
 def _groups(module: nn.Module) -> Iterator[list[Any]]:
-    for parent in module.modules():
+    for path, parent in module.named_modules():
+        if path.rsplit(".", 1)[-1] in CROSS:
+            continue
         for names in GROUPS:
             found = [getattr(parent, n, None) for n in names]
             if not all(type(x) is nn.Linear for x in found):

@@ -17,7 +17,9 @@ from tether.core.logprobs import entropy as entropy_of
 from tether.core.logprobs import log_softmax, pick
 from tether.core.sampling import unpack_bits
 from tether.models.critic import Critic
+from tether.models.head import output_embedding
 from tether.models.language_model import LanguageModel
+from tether.models.token_scores import Other, logits_of, token_scores
 from tether.types import AllowedSets, OwnText, Rollout, Scores, Sequences
 
 Allowed = Tensor | AllowedSets | None
@@ -66,6 +68,9 @@ def score(
     against: set name -> resident model; adds the exact KL(policy || set) of the free
     distributions and the set's log-probs of the tokens, no gradient through the set.
     """
+    others = dict(against or {})
+    if temperature == 1.0 and allowed is None and all(map(in_pieces, (lm, *others.values()))):
+        return _score_in_pieces(lm, s, critic, entropy, others)
     hidden = critic is not None and critic.reads_policy
     logits, states = lm.forward(s, hidden=hidden)
     mask = s.completion_mask
@@ -80,7 +85,7 @@ def score(
     if entropy:
         asked["entropy"] = torch.where(mask, entropy_of(used), 0.0)
     exact, theirs = {}, {}
-    for name, other in (against or {}).items():
+    for name, other in others.items():
         with torch.no_grad():
             q = log_softmax(other.forward(s)[0])
         exact[name] = torch.where(mask, kl_exact(free, q), 0.0)
@@ -91,6 +96,74 @@ def score(
         free_logprobs=free_picked,
         exact_kl=exact,
         set_logprobs=theirs,
+        **asked,
+    )
+
+
+def in_pieces(lm: LanguageModel) -> bool:
+    """Whether the logits of this model need not be kept: it is on a GPU, and they are its last
+    hidden states times its output embedding, which is tried once (some models scale, cap or shift
+    them)."""
+    known: bool | None = lm.scratch.get("in pieces")
+    if known is None:
+        known = lm.scratch["in pieces"] = lm.device.type == "cuda" and plain_head(lm)
+    return known
+
+
+@torch.no_grad()
+def plain_head(lm: LanguageModel) -> bool:
+    """Whether logits = last hidden states x output embedding, for one short text."""
+    head = output_embedding(lm.core)
+    if head is None or hasattr(head.weight, "to_local"):
+        return False
+    ids = torch.full((1, 2), lm.stops[0], device=lm.device)
+    real = torch.ones_like(ids, dtype=torch.bool)
+    one = Sequences(ids, real, ids, real)
+    with lm.quiet():
+        logits, states = lm.forward(one, hidden=True)
+    assert states is not None
+    mine = logits_of(states[0, :2], head.weight)
+    return torch.allclose(mine, logits[0].float(), rtol=1e-2, atol=1e-2 * float(mine.abs().max()))
+
+
+def _score_in_pieces(
+    lm: LanguageModel,
+    s: Sequences,
+    critic: Critic | None,
+    entropy: bool,
+    others: Mapping[str, LanguageModel],
+) -> Scores:
+    """`score` at temperature 1 over the whole vocabulary: real completion tokens only, and never
+    [B,T,V] of anything."""
+    mask = s.completion_mask
+    real = mask.flatten().nonzero().squeeze(1)
+    ids = s.completion.flatten()[real]
+
+    def tokens(x: Tensor) -> Tensor:
+        return x[:, : mask.shape[1]].flatten(0, 1)[real]
+
+    def back(x: Tensor) -> Tensor:
+        return x.new_zeros(mask.numel()).scatter(0, real, x).view(mask.shape)
+
+    states = lm.hidden(s)
+    asked: dict[str, Tensor] = {}
+    if critic is not None:
+        every = critic.values(s, states if critic.reads_policy else None)
+        asked["values"] = torch.where(mask, every[:, :-1], 0.0)
+        asked["last_value"] = every.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
+    with torch.no_grad():
+        fixed = [
+            Other(tokens(o.hidden(s)), output_embedding(o.core).weight) for o in others.values()
+        ]
+    out = token_scores(tokens(states), output_embedding(lm.core).weight, ids, fixed)
+    if entropy:
+        asked["entropy"] = back(out.entropy)
+    logprobs = back(out.logprobs)
+    return Scores(
+        logprobs=logprobs,
+        free_logprobs=logprobs,
+        exact_kl={n: back(x) for n, x in zip(others, out.kl, strict=True)},
+        set_logprobs={n: back(x) for n, x in zip(others, out.theirs, strict=True)},
         **asked,
     )
 

@@ -21,6 +21,7 @@ from tether.rollout.engine import Engine, bits_fit
 from tether.rollout.hf import HFEngine, check_call, real_tokens
 from tether.rollout.program import Program, Shape
 from tether.rollout.sampler import check_rows
+from tether.rollout.static_attention import Unsupported
 from tether.types import Constraint, Rollout, Sequences
 
 PROGRAMS = 6
@@ -28,7 +29,8 @@ PROGRAMS = 6
 WIDTH = 16
 """Prompt widths are rounded up to a multiple of this."""
 
-NAME = "graph"
+NAME, REFUSED = "graph", "graph refused"
+"""What `LanguageModel.scratch` holds: recorded programs; why there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,35 +70,42 @@ class GraphEngine(Engine):
     ) -> Iterator[Rollout]:
         check_call(lm, prompts, sampling)
         others = dict(companions or {})
-        why = self._refuses(lm, others)
-        if why is not None:
-            self._tell(lm, why)
-            yield from HFEngine().generate(
-                lm, prompts, row, group, sampling, key, constraints, others, version, writer
-            )
-            return
         keep = bits_fit(sampling, len(prompts.prompt), lm.vocab_size)
+        why = lm.scratch.get(REFUSED) or self._refuses(lm, others)
         for number, i in enumerate(torch.arange(len(prompts.prompt)).split(sampling.chunk)):
+            if why is not None:
+                break
             seed = seed_of(*key, "sampling", rank(), number)
             s = prompts.rows(i).to(lm.device)
             with lm.quiet():
                 few, expand = _unique(s, group[i].to(lm.device))
-                program = self._program(lm, others, few, len(i), sampling, constraints, keep)
+                try:
+                    program = self._program(lm, others, few, expand, sampling, constraints, keep)
+                except Unsupported as e:  # of the first shape: no chunk has been written yet
+                    why = str(e)
+                    break
                 program.load(few, expand, seed)
                 steps = program.run()
             yield _rollout(
                 lm, program, s, steps, row=row[i].to(lm.device), group=group[i].to(lm.device),
                 policy_version=version, writer=writer,
             )  # fmt: skip
+        if why is not None:
+            if lm.scratch.get(REFUSED) != why:
+                lm.scratch[REFUSED] = why
+                print(f"engine graph: falling back to hf, since {why}", file=sys.stderr)
+            yield from HFEngine().generate(
+                lm, prompts, row, group, sampling, key, constraints, others, version, writer
+            )
 
     def _refuses(self, lm: LanguageModel, others: Mapping[str, LanguageModel]) -> str | None:
         """Why this engine cannot write for these models; None where it can."""
         if self.capture and lm.device.type != "cuda":
             return f"it needs CUDA, the model is on {lm.device}"
         for one in (lm, *others.values()):
-            if one.seq2seq:
-                return "encoder-decoder models are not captured yet"
-            if "position_ids" not in one._accepts:
+            if one.seq2seq != lm.seq2seq:
+                return "policy and companion are of different kinds"
+            if not one.seq2seq and "position_ids" not in one._accepts:
                 return f"{type(one.core).__name__} takes no position_ids"
             if any(hasattr(p, "to_local") for p in one.module.parameters()):
                 return "its weights are sharded"
@@ -109,37 +118,36 @@ class GraphEngine(Engine):
                 return f"{type(one.core).__name__} attends within a sliding window"
         return None
 
-    def _tell(self, lm: LanguageModel, why: str) -> None:
-        if lm.scratch.get("graph refused") != why:
-            lm.scratch["graph refused"] = why
-            print(f"engine graph: falling back to hf, since {why}", file=sys.stderr)
-
     def _program(
         self,
         lm: LanguageModel,
         others: Mapping[str, LanguageModel],
         few: Sequences,
-        rows: int,
+        expand: Tensor,
         sampling: SamplingSettings,
         constraints: Sequence[Constraint],
         keep: bool,
     ) -> Program:
-        unique, width = few.prompt.shape
+        (unique, width), rows = few.prompt.shape, len(expand)
         shape = Shape(
             rows=rounded(rows),
             prompts=rounded(rows if unique == rows else unique),
             width=-(-width // WIDTH) * WIDTH,
             new=sampling.max_new_tokens,
+            seq2seq=lm.seq2seq,
         )
         way = replace(sampling, chunk=0, allowed_bytes=0)
         models = tuple((name, id(other.module)) for name, other in others.items())
         key = (shape, repr(way), tuple(id(c) for c in constraints), models, keep, self)
         known: OrderedDict[Any, Program] = lm.scratch.setdefault(NAME, OrderedDict())
         if key not in known:
-            known[key] = Program(
+            program = Program(
                 lm, others, shape, sampling, constraints, keep,
                 graph=self.capture, compiled=self.capture and self.compile,
             )  # fmt: skip
+            program.load(few, expand, 0)
+            program.check()
+            known[key] = program
             while len(known) > PROGRAMS:
                 known.popitem(last=False)
         known.move_to_end(key)

@@ -21,8 +21,8 @@ from tether.models.head import exact_logits
 from tether.models.language_model import LanguageModel, positions
 from tether.rollout.draw import choose, draw, triton
 from tether.rollout.sampler import narrow, narrows
-from tether.rollout.static_attention import Span, attending
-from tether.rollout.static_cache import FixedCache
+from tether.rollout.static_attention import Span, Spans, Unsupported, attending
+from tether.rollout.static_cache import Kept
 from tether.types import Constraint, Sequences
 
 LOOK = 8
@@ -44,6 +44,19 @@ class Shape:
     prompts: int
     width: int
     new: int
+    seq2seq: bool = False
+
+    @property
+    def read(self) -> int:
+        """Cache rows that the prompt takes in the model that writes: a decoder's start token, or
+        the prompt."""
+        return 1 if self.seq2seq else self.width
+
+    @property
+    def length(self) -> int:
+        """Rows of the cache; never as many as an encoder's, which attention tells by its length."""
+        n = self.read + self.new
+        return n + 1 if self.seq2seq and n == self.width else n
 
 
 class Reader:
@@ -54,47 +67,60 @@ class Reader:
         accepts = inspect.signature(lm.core.forward).parameters
         self.word = "cache" if "cache" in accepts else "past_key_values"
         self.accepts = accepts
-        self.cache: FixedCache | None = None
+        self.kept: Kept | None = None
         self._step: Callable[[], Tensor] = self._forward
         if compiled:
             self._step = torch.compile(own_code(self._forward), dynamic=False, options=OPTIONS)
 
     def begin(self) -> Tensor:
         """Read the prompts, each once, and spread what is kept of them over the rows; [B,V]."""
-        mask, i = self.inputs.prompt_mask, self.inputs
-        words: dict[str, Any] = {"use_cache": True, "attention_mask": mask.long()}
-        if "position_ids" in self.accepts:
-            words["position_ids"] = positions(mask)
-        if "logits_to_keep" in self.accepts:
-            words["logits_to_keep"] = 1
-        with exact_logits(self.lm.core, padded_head(self.lm.core)):
-            out = self.lm.core(input_ids=i.prompt, **words)
+        i, core = self.inputs, self.lm.core
+        with exact_logits(core, padded_head(core)):
+            out = core(**self._prompts())
         kept = getattr(out, "cache", None) or out.past_key_values
-        length = self.shape.width + self.shape.new
-        if self.cache is None:
-            self.cache = FixedCache.like(kept, self.shape.rows, length, i.span.now)
-        self.cache.take(kept, i.expand)
+        if self.kept is None:
+            self.kept = Kept(kept, self.shape.rows, self.shape.length, i.now)
+        self.kept.take(kept, i.expand)
         last: Tensor = out.logits[:, -1].index_select(0, i.expand)
         return last
 
-    def step(self) -> Tensor:
-        """The newest token of every row -> [B,V] logits before the next."""
+    def _prompts(self) -> dict[str, Any]:
+        i = self.inputs
+        words: dict[str, Any] = {"use_cache": True, "attention_mask": i.prompt_mask.long()}
+        if self.shape.seq2seq:
+            start = torch.full_like(i.prompt[:, :1], self.lm.decoder_start)
+            return words | {"input_ids": i.prompt, "decoder_input_ids": start}
+        if "position_ids" in self.accepts:
+            words["position_ids"] = positions(i.prompt_mask)
+        if "logits_to_keep" in self.accepts:
+            words["logits_to_keep"] = 1
+        return words | {"input_ids": i.prompt}
+
+    def step(self, plain: bool = False) -> Tensor:
+        """The newest token of every row -> [B,V] logits before the next. plain: not compiled."""
         core = self.lm.core
         with (
-            attending(core.config, self.inputs.span),
+            attending(core, self.inputs.spans),
             together(core),
             exact_logits(core, padded_head(core)),
         ):
-            return self._step()
+            return self._forward() if plain else self._step()
 
     def _forward(self) -> Tensor:
-        words: dict[str, Any] = {"use_cache": True, self.word: self.cache}
-        if "position_ids" in self.accepts:
-            words["position_ids"] = self.inputs.position[:, None]
-        if "logits_to_keep" in self.accepts:
-            words["logits_to_keep"] = 1
-        words["attention_mask"] = self.inputs.seen  # unread; without one models look for padding
-        logits: Tensor = self.lm.core(input_ids=self.inputs.token[:, None], **words).logits
+        assert self.kept is not None
+        i = self.inputs
+        words: dict[str, Any] = {"use_cache": True, self.word: self.kept.handed}
+        if self.shape.seq2seq:
+            words["decoder_input_ids"] = i.token[:, None]
+            words["encoder_outputs"] = (i.encoder,)
+        else:
+            words["input_ids"] = i.token[:, None]
+            words["attention_mask"] = i.seen  # unread; without one models look for padding
+            if "position_ids" in self.accepts:
+                words["position_ids"] = i.position[:, None]
+            if "logits_to_keep" in self.accepts:
+                words["logits_to_keep"] = 1
+        logits: Tensor = self.lm.core(**words).logits
         return logits[:, -1]
 
 
@@ -112,14 +138,18 @@ class Inputs:
     """[B] newest token."""
     position: Tensor
     """[B] its position among the row's real tokens."""
-    span: Span
+    spans: Spans
     """Cache rows that attention reads: from the first prompt token to the newest token."""
+    now: Tensor
+    """[1] cache row of the newest token."""
     step: Tensor
     """[1] number of the next completion token, from 0."""
     done: Tensor
     """[B] bool, the row has ended."""
     seen: Tensor
     """[B,1,1,1] bool, a mask in form only."""
+    encoder: Tensor
+    """[B,1,1], encoder states in form only: their keys and values are kept."""
 
 
 @dataclass
@@ -176,19 +206,24 @@ class Program:
         self._next: Callable[[], object] | None = None
 
     def _inputs(self) -> Inputs:
-        s, kw = self.shape, {"dtype": torch.long, "device": self.device}
-        start = torch.zeros(s.rows, **kw)  # type: ignore[call-overload]
-        now = torch.zeros(1, **kw)  # type: ignore[call-overload]
+        s, device = self.shape, self.device
+
+        def zeros(*size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.long, device=device)
+
+        encoder = Span(zeros(s.rows), zeros(s.rows)) if s.seq2seq else None
         return Inputs(
-            prompt=torch.zeros((s.prompts, s.width), **kw),  # type: ignore[call-overload]
-            prompt_mask=torch.ones((s.prompts, s.width), dtype=torch.bool, device=self.device),
-            expand=torch.zeros(s.rows, **kw),  # type: ignore[call-overload]
-            token=torch.zeros(s.rows, **kw),  # type: ignore[call-overload]
-            position=torch.zeros(s.rows, **kw),  # type: ignore[call-overload]
-            span=Span(start, now),
-            step=torch.zeros(1, **kw),  # type: ignore[call-overload]
-            done=torch.zeros(s.rows, dtype=torch.bool, device=self.device),
-            seen=torch.ones((s.rows, 1, 1, 1), dtype=torch.bool, device=self.device),
+            prompt=zeros(s.prompts, s.width),
+            prompt_mask=torch.ones((s.prompts, s.width), dtype=torch.bool, device=device),
+            expand=zeros(s.rows),
+            token=zeros(s.rows),
+            position=zeros(s.rows),
+            spans=Spans(Span(zeros(s.rows), zeros(s.rows)), encoder, s.width if encoder else -1),
+            now=zeros(1),
+            step=zeros(1),
+            done=torch.zeros(s.rows, dtype=torch.bool, device=device),
+            seen=torch.ones((s.rows, 1, 1, 1), dtype=torch.bool, device=device),
+            encoder=torch.zeros((s.rows, 1, 1), dtype=self.lm.dtype, device=device),
         )
 
     # ---- a call
@@ -198,22 +233,46 @@ class Program:
         the number of its prompt. Rows too many have ended before they begin."""
         i, s = self.inputs, self.shape
         u, p = prompts.prompt.shape
+        side = slice(0, p) if s.seq2seq else slice(s.width - p, s.width)
         i.prompt.fill_(self.lm.pad)
         i.prompt_mask.zero_()
-        i.prompt[:u, s.width - p :].copy_(prompts.prompt)
-        i.prompt_mask[:u, s.width - p :].copy_(prompts.prompt_mask)
-        i.prompt_mask[u:, -1] = True  # a row that attends to nothing would be NaN
+        i.prompt[:u, side].copy_(prompts.prompt)
+        i.prompt_mask[:u, side].copy_(prompts.prompt_mask)
+        # a row that attends to nothing would be NaN
+        i.prompt_mask[u:, 0 if s.seq2seq else -1] = True
         i.expand.zero_()
         i.expand[: len(expand)].copy_(expand)
         lengths = i.prompt_mask.sum(1)[i.expand]
-        i.span.start.copy_(s.width - lengths)
-        i.span.now.fill_(s.width - 1)
+        tokens, encoder = i.spans.tokens, i.spans.encoder
+        if encoder is not None:
+            encoder.end.copy_(lengths)
+            lengths = torch.ones_like(lengths)
+        tokens.start.copy_(s.read - lengths)
+        tokens.end.fill_(s.read)
+        i.now.fill_(s.read - 1)
         i.position.copy_(lengths - 1)
         i.step.zero_()
         i.done.zero_()
         i.done[len(expand) :] = True
         self.rng.manual_seed(seed)
         self.seed.fill_(seed)
+
+    def check(self) -> None:
+        """One plain step of what was loaded. Raises Unsupported where a model's attention goes
+        another way than over the static keys, which would otherwise be seen in no number."""
+        saved, spans = _saved(self.inputs), self.inputs.spans
+        for reader in self.readers.values():
+            spans.calls = 0
+            reader.begin()
+            reader.step(plain=True)
+            assert reader.kept is not None
+            wanted = len(reader.kept.tokens.layers) * (1 if reader.kept.cross is None else 2)
+            if spans.calls != wanted:
+                raise Unsupported(
+                    f"the attention of {type(reader.lm.core).__name__} cannot be replaced"
+                )
+        spans.calls = None
+        _restore(self.inputs, saved)
 
     def begin(self) -> None:
         """Read the prompts and write the first token."""
@@ -278,7 +337,8 @@ class Program:
         i.done |= torch.isin(token, self.stops)
         i.token.copy_(token)
         i.position += 1
-        i.span.now += 1
+        i.spans.tokens.end += 1
+        i.now += 1
         i.step += 1
 
     def _draw(self, logits: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -351,4 +411,4 @@ def _restore(i: Inputs, saved: list[Tensor]) -> None:
 
 
 def _moving(i: Inputs) -> list[Tensor]:
-    return [i.token, i.position, i.span.start, i.span.now, i.step, i.done]
+    return [i.token, i.position, i.spans.tokens.end, i.now, i.step, i.done]

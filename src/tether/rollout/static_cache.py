@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 
 
 class FixedLayer(CacheLayerMixin):
@@ -33,13 +33,20 @@ class FixedLayer(CacheLayerMixin):
     def get_mask_sizes(self, *args: Any) -> tuple[int, int]:
         return self.keys.shape[2], 0
 
-    def get_seq_length(self) -> int:
-        return 0  # positions are given by whoever steps
+    def get_seq_length(self) -> Any:
+        return self.now  # [1] on the device: models add it to the positions of a step
 
     def get_max_length(self) -> int:
         return self.keys.shape[2]
 
     get_max_cache_shape = get_max_length  # its name before transformers 5.20
+
+
+class EncoderLayer(FixedLayer):
+    """Keys and values of an encoder's states: written with the prompts, then only read."""
+
+    def get_seq_length(self) -> int:
+        return int(self.keys.shape[2])
 
 
 class FixedCache(Cache):
@@ -49,16 +56,16 @@ class FixedCache(Cache):
         super().__init__(layers=layers)
 
     @classmethod
-    def like(cls, cache: Any, rows: int, length: int, now: Tensor) -> FixedCache:
-        """Room for `rows` rows of `length` tokens, shaped as a prompt's cache. The layers lie in
-        one block, keys and values of a layer side by side."""
-        shapes = [(x.keys.shape, x.values.shape) for x in cache.layers]
-        first = cache.layers[0].keys
+    def like(
+        cls, cache: Any, rows: int, length: int, now: Tensor, kind: type[FixedLayer] = FixedLayer
+    ) -> FixedCache:
+        """Room for `rows` rows of `length` tokens, with the heads and sizes of a prompt's cache."""
         layers = []
-        for k, v in shapes:
-            keys = first.new_zeros((rows, k[1], length, k[3]))
-            values = first.new_zeros((rows, v[1], length, v[3]))
-            layers.append(FixedLayer(keys, values, now))
+        for x in cache.layers:
+            keys, values = (
+                t.new_zeros((rows, t.shape[1], length, t.shape[3])) for t in (x.keys, x.values)
+            )
+            layers.append(kind(keys, values, now))
         return cls(layers)
 
     @torch.no_grad()
@@ -69,6 +76,27 @@ class FixedCache(Cache):
             mine.keys[:, :, :width].copy_(theirs.keys.index_select(0, rows))
             mine.values[:, :, :width].copy_(theirs.values.index_select(0, rows))
 
-    @property
-    def bytes(self) -> int:
-        return sum(x.keys.nbytes + x.values.nbytes for x in self.layers)
+
+class Kept:
+    """What a reader keeps of its prompts and tokens, as the model wants it handed over."""
+
+    def __init__(self, cache: Any, rows: int, length: int, now: Tensor) -> None:
+        self.cross: FixedCache | None = None
+        if not isinstance(cache, EncoderDecoderCache):
+            self.tokens = FixedCache.like(cache, rows, length, now)
+            self.handed: Any = self.tokens
+            return
+        self.tokens = FixedCache.like(cache.self_attention_cache, rows, length, now)
+        wide = cache.cross_attention_cache.layers[0].keys.shape[2]
+        if wide == length:
+            raise ValueError("the two caches must differ in length")
+        self.cross = FixedCache.like(cache.cross_attention_cache, rows, wide, now, EncoderLayer)
+        self.handed = EncoderDecoderCache(self.tokens, self.cross)
+        self.handed.is_updated = dict.fromkeys(range(len(self.cross.layers)), True)
+
+    def take(self, cache: Any, rows: Tensor) -> None:
+        if self.cross is None:
+            self.tokens.take(cache, rows)
+        else:
+            self.tokens.take(cache.self_attention_cache, rows)
+            self.cross.take(cache.cross_attention_cache, rows)

@@ -12,12 +12,13 @@ from tests.models_for_tests import some_prompts, tiny
 from tether.config.run import SamplingSettings
 from tether.models.fused import lay_together, together
 from tether.models.scoring import score_all, scored_as
+from tether.rollout import static_attention
 from tether.rollout.engine import join
 from tether.rollout.graph import GraphEngine, rounded
 from tether.rollout.hf import HFEngine
-from tether.rollout.static_attention import attend_in_torch
+from tether.rollout.static_attention import Span, attend_in_torch
 
-KINDS = ("gpt2", "llama", "opt", "gpt_neox", "qwen2", "gemma")
+KINDS = ("gpt2", "llama", "opt", "gpt_neox", "qwen2", "gemma", "t5", "bart", "mbart", "marian")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,6 +57,21 @@ def test_it_says_once_why_it_falls_back(capsys: pytest.CaptureFixture[str]) -> N
     assert said == ["engine graph: falling back to hf, since it needs CUDA, the model is on cpu"]
 
 
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_model_whose_attention_goes_another_way_falls_back(
+    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, i = tiny(kind), torch.arange(4)
+    monkeypatch.setattr(static_attention, "NAME", "sdpa")  # the replacement has no effect
+    sampling = SamplingSettings(max_new_tokens=3)
+    chunks = GraphEngine(capture=False).generate(lm, some_prompts(lm), i, i, sampling, ("t", 1))
+    r = join(list(chunks), lm.pad)
+    fresh = score_all(lm, r.sequences)
+    assert float((fresh.logprobs - r.logprobs).abs().max()) < 1e-5
+    name = type(lm.core).__name__
+    assert f"falling back to hf, since the attention of {name} cannot" in capsys.readouterr().err
+
+
 def test_projections_side_by_side_are_one_product_and_the_same_parameters() -> None:
     lm = tiny("llama")
     before = {n: p.detach().clone() for n, p in lm.module.named_parameters()}
@@ -84,7 +100,7 @@ def test_attention_over_fixed_keys_by_hand() -> None:
     k = torch.tensor([[9.0], [0.0], [1.0], [9.0]])[None, None]
     v = torch.tensor([[100.0], [4.0], [8.0], [100.0]])[None, None]
     q = torch.tensor([[[3.0]]]).log()
-    out = attend_in_torch(q, k, v, torch.tensor([1]), torch.tensor([2]), 1.0)
+    out = attend_in_torch(q, k, v, Span(torch.tensor([1]), torch.tensor([3])), 1.0)
     assert out.item() == pytest.approx(7.0)
 
 
