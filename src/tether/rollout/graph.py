@@ -17,9 +17,10 @@ from tether.distributed.total import rank
 from tether.models.fused import lay_together
 from tether.models.language_model import LanguageModel
 from tether.models.non_finite import first_non_finite
+from tether.rollout.buffers import Shape
 from tether.rollout.engine import Engine, bits_fit
 from tether.rollout.hf import HFEngine, check_call, real_tokens
-from tether.rollout.program import Program, Shape
+from tether.rollout.program import Program
 from tether.rollout.sampler import check_rows
 from tether.rollout.static_attention import Unsupported
 from tether.types import Constraint, Rollout, Sequences

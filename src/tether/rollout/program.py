@@ -8,7 +8,6 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from tether.core.sampling import exponential, pack_bits
 from tether.models.fused import padded_head, together
 from tether.models.head import exact_logits
 from tether.models.language_model import LanguageModel, positions
+from tether.rollout.buffers import Inputs, Shape, Written, restore, saved
 from tether.rollout.draw import choose, draw, triton
 from tether.rollout.sampler import narrow, narrows
 from tether.rollout.static_attention import Span, Spans, Unsupported, attending
@@ -34,29 +34,6 @@ OPTIONS = {
 }
 WARM_UP = 2
 """Runs of a step before it is recorded: libraries and kernels are chosen in them."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a program is made for: B rows of U different prompts, P prompt and T new tokens."""
-
-    rows: int
-    prompts: int
-    width: int
-    new: int
-    seq2seq: bool = False
-
-    @property
-    def read(self) -> int:
-        """Cache rows that the prompt takes in the model that writes: a decoder's start token, or
-        the prompt."""
-        return 1 if self.seq2seq else self.width
-
-    @property
-    def length(self) -> int:
-        """Rows of the cache; never as many as an encoder's, which attention tells by its length."""
-        n = self.read + self.new
-        return n + 1 if self.seq2seq and n == self.width else n
 
 
 class Reader:
@@ -122,44 +99,6 @@ class Reader:
                 words["logits_to_keep"] = 1
         logits: Tensor = self.lm.core(**words).logits
         return logits[:, -1]
-
-
-@dataclass
-class Inputs:
-    """Fixed addresses that a step reads and writes."""
-
-    prompt: Tensor
-    """[U,P] ids, padded left."""
-    prompt_mask: Tensor
-    """[U,P] bool."""
-    expand: Tensor
-    """[B] which prompt a row continues."""
-    token: Tensor
-    """[B] newest token."""
-    position: Tensor
-    """[B] its position among the row's real tokens."""
-    spans: Spans
-    """Cache rows that attention reads: from the first prompt token to the newest token."""
-    now: Tensor
-    """[1] cache row of the newest token."""
-    step: Tensor
-    """[1] number of the next completion token, from 0."""
-    done: Tensor
-    """[B] bool, the row has ended."""
-    seen: Tensor
-    """[B,1,1,1] bool, a mask in form only."""
-    encoder: Tensor
-    """[B,1,1], encoder states in form only: their keys and values are kept."""
-
-
-@dataclass
-class Written:
-    """What the steps leave behind, [B,T,...]."""
-
-    token: Tensor
-    logprob: Tensor
-    bits: Tensor | None
-    empty: dict[tuple[int, str], Tensor] = field(default_factory=dict)
 
 
 class Program:
@@ -260,7 +199,7 @@ class Program:
     def check(self) -> None:
         """One plain step of what was loaded. Raises Unsupported where a model's attention goes
         another way than over the static keys, which would otherwise be seen in no number."""
-        saved, spans = _saved(self.inputs), self.inputs.spans
+        kept, spans = saved(self.inputs), self.inputs.spans
         for reader in self.readers.values():
             spans.calls = 0
             reader.begin()
@@ -272,7 +211,7 @@ class Program:
                     f"the attention of {type(reader.lm.core).__name__} cannot be replaced"
                 )
         spans.calls = None
-        _restore(self.inputs, saved)
+        restore(self.inputs, kept)
 
     def begin(self) -> None:
         """Read the prompts and write the first token."""
@@ -358,16 +297,16 @@ class Program:
         if not self.graph:
             self._first, self._next = self.first, self.next
             return
-        saved, state = _saved(self.inputs), self.rng.get_state()
+        kept, state = saved(self.inputs), self.rng.get_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         graphs = []
         with torch.cuda.stream(stream):
             for step in (self.first, self.next):
                 for _ in range(WARM_UP):
-                    _restore(self.inputs, saved)
+                    restore(self.inputs, kept)
                     step()
-                _restore(self.inputs, saved)
+                restore(self.inputs, kept)
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
                 graph.register_generator_state(self.rng)
@@ -376,7 +315,7 @@ class Program:
                     step()
                 graphs.append(graph)
         torch.cuda.current_stream().wait_stream(stream)
-        _restore(self.inputs, saved)
+        restore(self.inputs, kept)
         self.rng.set_state(state)
         self._first, self._next = graphs[0].replay, graphs[1].replay
 
@@ -399,16 +338,3 @@ def _answer(event: Any, ended: Tensor) -> bool:
     if event is not None:
         event.synchronize()
     return bool(ended)
-
-
-def _saved(i: Inputs) -> list[Tensor]:
-    return [t.clone() for t in _moving(i)]
-
-
-def _restore(i: Inputs, saved: list[Tensor]) -> None:
-    for t, s in zip(_moving(i), saved, strict=True):
-        t.copy_(s)
-
-
-def _moving(i: Inputs) -> list[Tensor]:
-    return [i.token, i.position, i.spans.tokens.end, i.now, i.step, i.done]

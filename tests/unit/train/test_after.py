@@ -141,7 +141,7 @@ def test_completions_without_a_score_are_left_out(world: Path, tmp_path: Path) -
 
 def test_linear_is_the_move_of_the_house(world: Path) -> None:
     """A second way: the trainer's own move by a share, then a plain evaluation."""
-    chosen = settings(world, LOW, after={"shares": [0.3]})
+    chosen = settings(world, LOW, after={"interpolate": True, "shares": [0.3]})
     agent = agent_of(chosen)
     nudged(agent)
     weights = fingerprint(agent.sets.sets["policy"])
@@ -232,6 +232,8 @@ def test_killed_in_the_middle_and_resumed(world: Path, tmp_path: Path) -> None:
         ({"after": {"how": []}}, "after.how in a test is empty"),
         ({"after": {"how": ["cubic"]}}, "cubic"),
         ({"after": {"oracle": True, "samples": 15}}, "needs at least 16"),
+        ({"after": {"samples": 64}}, "after.samples in a test has no effect: after.best_of_n and"),
+        ({"after": {"oracle": True, "shares": [0.5]}}, "no effect: after.interpolate is off"),
         ({"after": {"samples": 1}}, "after.samples in a test is 1, must be at least 2"),
         ({"after": {"interpolate": True, "how": ["product"]}}, "product is for adapters"),
         ({"after": {"oracle": True, "split": "test"}}, "evaluation.test_prompts is 0"),
@@ -247,9 +249,9 @@ def test_what_cannot_work_is_refused(change: dict[str, Any], message: str, world
 
 
 def test_too_few_scores_for_the_oracle(world: Path) -> None:
-    agent = agent_of(chosen := settings(world, LOW, after={"oracle": False, "samples": 4}))
+    agent = agent_of(chosen := settings(world, LOW, after={"best_of_n": True, "samples": 4}))
     with pytest.raises(UserError, match="no prompt has 16 completions with a score"):
-        baselines(agent, replace(chosen.after, oracle=True))
+        baselines(agent, replace(chosen.after, best_of_n=False, oracle=True))
 
 
 def test_rewards_that_say_nothing_lose_no_run(tmp_path: Path) -> None:

@@ -156,14 +156,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"tethers": {"m": {"kind": "min_length", "tokens": 50}}},
         r"tethers\.m\.tokens is 50, more than sampling\.max_new_tokens",
     ),
-    "samples of a step that is off": (
-        {"after": {"samples": 64}},
-        r"after\.samples has no effect: after\.best_of_n and after\.oracle are off",
-    ),
-    "shares of a step that is off": (
-        {"after": {"best_of_n": True, "shares": [0.5]}},
-        r"after\.shares has no effect: after\.interpolate is off",
-    ),
     "controller without a coefficient": (
         {"tethers": {"kl": {"kind": "kl", "coef": 0.0, "controller": {"kind": "ziegler"}}}},
         r"kl\.coef is 0: a controller multiplies it",
