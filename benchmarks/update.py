@@ -75,7 +75,8 @@ def measure(name: str, way: tuple[str, bool, int]) -> dict[str, Any]:
     middle = statistics.median(times)
     return {
         "kind": "update", "model": name, "scoring": scoring,
-        "compiled": "yes" if compiled else "no", "microbatch": micro, "ms": middle, "spread_ms": [min(times), max(times)],
+        "compiled": "yes" if compiled else "no", "microbatch": micro,
+        "ms": middle, "spread_ms": [min(times), max(times)],
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "limit_ms": limit,
         "of_limit": limit / middle, "seeds": [], "card": torch.cuda.get_device_name(),
     }  # fmt: skip
