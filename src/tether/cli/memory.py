@@ -129,6 +129,17 @@ def _batches(s: RunSettings, shape: Shape, width: int) -> Iterator[Need]:
         kept = rows * length * shape.layers * shape.hidden * 34 * width // 2
         yield Need("activations", kept, "device", f"{rows} x {length} tokens, about 17 a layer")
     chunk = min(s.sampling.chunk, s.batch.prompts * int(s.algorithm.get("group_size", 1)))
+    if s.engine.get("kind") == "graph":
+        from tether.rollout.graph import WIDTH, rounded
+
+        rows = rounded(chunk)
+        length = -(-prompt // WIDTH) * WIDTH + s.sampling.max_new_tokens
+        kept = rows * length * shape.layers * 2 * shape.kv_width * width
+        why = f"{rows} x {length} tokens, kept between rollouts, once for each shape of batch"
+        yield Need("KV cache", kept, "device", why)
+        logits = 2 * rows * shape.vocabulary * 4
+        yield Need("logits of a step", logits, "device", f"fp32, {rows} x {shape.vocabulary}, two")
+        return
     cache = chunk * length * shape.layers * 2 * shape.kv_width * width
     yield Need("KV cache", cache, "device", f"{chunk} sequences of {length} tokens")
 

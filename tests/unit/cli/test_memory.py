@@ -42,6 +42,13 @@ def test_full_training_in_fp32() -> None:
     }
 
 
+def test_the_captured_engine_keeps_its_buffers_in_rounded_shapes() -> None:
+    """6 rows stay 6 (3 * 2), a prompt of 5 tokens takes 16."""
+    found = needs("ppo", "--engine.kind", "graph")
+    assert found["KV cache"] == 6 * (16 + 3) * 2 * 2 * 4 * 4
+    assert found["logits of a step"] == 2 * 6 * 100 * 4
+
+
 def test_bf16_adds_working_weights() -> None:
     found = needs("ppo", dtype="bfloat16")
     assert found["working weights"] == 2000 and found["masters"] == 4000
