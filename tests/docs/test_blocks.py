@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tether
-from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands, smaller, world, write_files
+from tests.docs.blocks import PAGES, Block, blocks, commands, smaller, world, write_files
+from tests.forked import launch
 from tether.cli import studies
 from tether.cli.main import main
 from tether.studies.compare import from_recipes, plan
@@ -70,15 +68,9 @@ def test_python_blocks_run(page: Path, here: Path, finished: Path) -> None:
     if "tether.train(" not in program:
         runs_of(finished, here, program)
     (here / "page.py").write_text(program, encoding="utf-8")
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(here)]),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "page.py"], cwd=here, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"{page.name}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    said = here / "page.log"
+    process = launch(["page.py"], said, folder=here, env={"HF_HUB_OFFLINE": "1"})
+    assert process.wait() == 0, f"{page.name}:\n{said.read_text()[-4000:]}"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ both sides, with full weights and with LoRA; none of which the file mentions."""
 from __future__ import annotations
 
 import ast
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.crash import Moment, finish, start
+from tests.crash import Moment
 from tests.docs.blocks import ROOT, blocks
+from tests.forked import finish, start
 from tests.runs_for_tests import lines, make_world, mapping, metrics, numbers_of
 from tether.cli.main import main
 from tether.config.text_values import write_yaml
@@ -99,5 +101,5 @@ def kill(words: list[str], folder: Path, moment: Moment, log: Path) -> None:
             assert process.poll() is None, f"ended before its moment:\n{log.read_text()}"
             time.sleep(0.001)
     finally:
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.wait()
