@@ -1,8 +1,9 @@
-"""What needs no torch answers at once: within a second, in a process of its own."""
+"""What needs no torch answers at once: within a second, in a process of its own. Seconds of the
+processor, which on a core of one's own are those of the clock: neighbours do not count."""
 
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -19,8 +20,13 @@ entry()
 """
 
 
+def _seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def answer(*words: str) -> tuple[int, str, str, float]:
-    start = time.perf_counter()
+    start = _seconds()
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *words],
         capture_output=True,
@@ -28,7 +34,7 @@ def answer(*words: str) -> tuple[int, str, str, float]:
         timeout=60,
         check=False,
     )
-    return done.returncode, done.stdout, done.stderr, time.perf_counter() - start
+    return done.returncode, done.stdout, done.stderr, _seconds() - start
 
 
 @pytest.mark.parametrize(
