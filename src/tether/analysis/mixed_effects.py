@@ -219,21 +219,19 @@ class _Fit:
         ratios = _best_ratios(model)
         _, a = model.reduced(ratios)
         s2 = model.residual(a) / (model.n - model.p)
-        xx: Array = np.linalg.inv(a[: model.p, : model.p])
+        xx = _inverse(a[: model.p, : model.p])
         means: Array = xx @ a[: model.p, model.p] + model.centre
         inside = np.flatnonzero(ratios > 0)
         parameters = np.log(np.concatenate([[s2], ratios[inside] * s2]))
         hessian = _hessian(lambda q: model.deviance(*_unpack(q, inside, len(ratios))), parameters)
-        inverse: Array = 2 * np.linalg.inv(hessian)
-        return _Fit(model, ratios, s2, means, xx * s2, parameters, inverse)
+        return _Fit(model, ratios, s2, means, xx * s2, parameters, 2 * _inverse(hessian))
 
     def covariance_at(self, parameters: Array) -> Array:
         """[p, p] covariance of the means for other variances."""
         ratios, s2 = _unpack(parameters, np.flatnonzero(self.ratios > 0), len(self.ratios))
         _, a = self.model.reduced(ratios)
         p = self.model.p
-        inverse: Array = np.linalg.inv(a[:p, :p])
-        return inverse * s2
+        return _inverse(a[:p, :p]) * s2
 
     def df(self, contrast: Array) -> float:
         """Satterthwaite: 2 v^2 / (g' A g), v = variance of the contrast, g = its gradient."""
@@ -246,6 +244,10 @@ class _Fit:
             down = contrast @ self.covariance_at(self.parameters - step) @ contrast
             gradient[k] = (up - down) / (2 * _STEP)
         return max(1.0, float(2 * v**2 / (gradient @ self.inverse @ gradient)))
+
+
+def _inverse(a: Array) -> Array:
+    return np.asarray(np.linalg.inv(a), dtype=np.float64)
 
 
 def _unpack(parameters: Array, inside: NDArray[np.int64], factors: int) -> tuple[Array, float]:

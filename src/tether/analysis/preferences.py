@@ -132,7 +132,7 @@ def bradley_terry(
         p = 1 / (1 + np.exp(-design @ s))
         # ones: the likelihood is flat along equal shifts of all strengths, their sum stays 0
         hessian = design.T @ (design * (p * (1 - p))[:, None]) + 1.0
-        inverse = np.linalg.inv(hessian)
+        inverse = np.asarray(np.linalg.inv(hessian), dtype=np.float64)
         step = inverse @ (design.T @ (y - p))
         s = s + step
         if float(np.abs(step).max()) < 1e-12:
