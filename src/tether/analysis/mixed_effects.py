@@ -21,8 +21,11 @@ from scipy import linalg, optimize, stats
 from tether.analysis.comparisons import holm
 
 Array = NDArray[np.float64]
-_ZERO = 1e-6
-"""A variance ratio below this is the boundary: the factor explains nothing."""
+_STARTS = (-2.0, 2.0)
+"""Log variance ratios from which the search begins."""
+_RANGE = (-16.0, 20.0)
+_SAME = 1e-6
+"""Deviances closer than this are equal."""
 _STEP = 1e-3
 """Of the log variances, in the finite differences of the likelihood."""
 
@@ -258,22 +261,25 @@ def _unpack(parameters: Array, inside: NDArray[np.int64], factors: int) -> tuple
 
 
 def _best_ratios(model: _Model) -> Array:
-    """Variance ratios of least deviance, from several starts; those at the boundary are 0."""
-    if not model.factors:
-        return np.zeros(0)
+    """Variance ratios of least deviance, found in their logarithms from several starts. One that is
+    as good at 0 is 0."""
     best, value = np.zeros(model.factors), model.deviance(np.zeros(model.factors))
-    for start in (0.05, 0.5, 5.0):
+    for start in _STARTS if model.factors else ():
         found = optimize.minimize(
-            model.deviance,
+            lambda x: model.deviance(np.exp(x)),
             np.full(model.factors, start),
             jac="3-point",
-            bounds=[(0.0, 1e5)] * model.factors,
+            bounds=[_RANGE] * model.factors,
             method="L-BFGS-B",
-            options={"ftol": 1e-13, "gtol": 1e-7, "maxiter": 500},
+            options={"ftol": 1e-14, "gtol": 1e-7, "maxiter": 500},
         )
         if found.fun < value - 1e-9:
-            best, value = np.asarray(found.x), float(found.fun)
-    return np.where(best > _ZERO, best, 0.0)
+            best, value = np.exp(found.x), float(found.fun)
+    for k in range(model.factors):
+        without = np.where(np.arange(model.factors) == k, 0.0, best)
+        if model.deviance(without) <= value + _SAME:
+            best = without
+    return best
 
 
 def _hessian(function: Callable[[Array], float], at: Array) -> Array:

@@ -11,7 +11,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -222,17 +222,27 @@ def _key(
         "ends": list(design.ends),
         "equal": design.equal,
         "seed": design.seed,
-        "settings": asdict(design),
-        "rule": {
-            "allowed": design.allowed,
-            "says": f"A form in which more than {design.allowed} of its {design.checks} attention "
-            "checks are failed is excluded whole. A check is failed where any of its answers is "
-            "another than the one asked for, or is missing.",
-        },
+        "items": len(prompts),
+        "raters": design.raters,
+        "per_form": design.per_form,
+        "checks": design.checks,
+        "instructions": design.instructions,
+        "rule": {"allowed": design.allowed, "says": _rule(design)},
         "methods": list(methods),
         "texts": {t["id"]: {k: v for k, v in t.items() if k != "id"} for t in texts},
         "forms": forms,
     }
+
+
+def _rule(design: Design) -> str:
+    if not design.checks:
+        return "No attention checks: every form counts."
+    some = f"more than {design.allowed}" if design.allowed else "one or more"
+    return (
+        f"A form in which {some} of its {design.checks} attention checks are failed is excluded "
+        "whole. A check is failed where any of its answers is another than the one asked for, or "
+        "is missing."
+    )
 
 
 def _places(units: int, checks: int, rng: random.Random) -> list[int]:
@@ -276,7 +286,7 @@ def _form(key: dict[str, Any], name: str) -> dict[str, Any]:
         "study": key["study"],
         "form": name,
         "task": key["task"],
-        "instructions": key["settings"]["instructions"],
+        "instructions": key["instructions"],
         "axes": [{"name": n, "question": q} for n, q in key["axes"].items()],
         "options": options,
         "ends": key["ends"] if key["kind"] == "likert" else [],
