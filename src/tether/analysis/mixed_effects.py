@@ -227,7 +227,9 @@ class _Fit:
         inside = np.flatnonzero(ratios > 0)
         parameters = np.log(np.concatenate([[s2], ratios[inside] * s2]))
         hessian = _hessian(lambda q: model.deviance(*_unpack(q, inside, len(ratios))), parameters)
-        return _Fit(model, ratios, s2, means, xx * s2, parameters, 2 * _inverse(hessian))
+        # factors that can hardly be told apart leave a direction without curvature: not inverted
+        spread = np.asarray(np.linalg.pinv(hessian, hermitian=True), dtype=np.float64)
+        return _Fit(model, ratios, s2, means, xx * s2, parameters, 2 * spread)
 
     def covariance_at(self, parameters: Array) -> Array:
         """[p, p] covariance of the means for other variances."""

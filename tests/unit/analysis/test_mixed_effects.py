@@ -129,6 +129,14 @@ def test_factors_that_cannot_be_told_apart_are_left_out() -> None:
             mixed_effects(wrong, methods, {})
 
 
+def test_without_factors_it_is_the_plain_f_test() -> None:
+    y, m = [1.0, 3.0, 2.0, 4.0, 2.0, 5.0], ["a", "a", "a", "b", "b", "b"]
+    found = mixed_effects(y, m, {})
+    plain = one_way_anova({"a": y[:3], "b": y[3:]})
+    assert found.f == pytest.approx(plain.f) and found.df[1] == pytest.approx(4, rel=1e-3)
+    assert found.variances == {"residual": pytest.approx(plain.mean_square_within)}
+
+
 def incomplete() -> tuple[list[float], list[str], list[int], list[int], list[tuple[int, int]]]:
     """30 prompts x 4 methods, 2 to 3 of 11 raters each."""
     rng = np.random.default_rng(5)
