@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def runs_of(finished: Path, here: Path, text: str) -> None:
     """Copies the finished run to every `runs/NAME` that the text mentions."""
-    for word in text.replace('"', " ").replace("'", " ").replace(")", " ").split():
+    for word in re.split(r"""[\s"'=)]+|@\d+""", text):
         if word.startswith("runs/"):
             name = word.split("/")[1]
             target = here / "runs" / name

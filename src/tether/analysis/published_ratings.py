@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations, pairwise
 
 from tether.analysis.group_means import tukey_p
@@ -176,7 +177,8 @@ def _least_variance(mean: float) -> float:
     return min(f * (1 - f) for f in fractions)
 
 
-def smallest() -> list[Smallest]:
+@cache
+def smallest() -> tuple[Smallest, ...]:
     """For every task and axis: pairs of methods that no ratings could have told apart."""
     out = []
     for task, means in MEANS.items():
@@ -187,4 +189,4 @@ def smallest() -> list[Smallest]:
             )
             cannot = [d for d, p in found if p >= 0.05]
             out.append(Smallest(task, axis, len(found), len(cannot), max(cannot, default=0.0)))
-    return out
+    return tuple(out)

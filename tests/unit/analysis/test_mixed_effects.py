@@ -166,6 +166,28 @@ def test_methods_are_named_in_order_and_shifts_change_nothing() -> None:
     assert b.means[0].mean == pytest.approx(1000 + 10 * a.means[0].mean, rel=1e-6)
 
 
+def test_golden_numbers() -> None:
+    """statsmodels 0.15.0, MixedLM with three variance components and REML, on `incomplete()`."""
+    y, m, r, i, t = incomplete()
+    assert len(y) == 293 and sum(y) == pytest.approx(836.0140166843933)
+    found = mixed_effects(y, m, {"rater": r, "prompt": i, "text": t})
+    means = [2.333471, 2.632175, 2.934033, 3.575866]
+    assert [x.mean for x in found.means] == pytest.approx(means, abs=1e-5)
+    variances = {"rater": 0.32217, "prompt": 0.67984, "text": 0.33532, "residual": 0.85589}
+    assert found.variances == pytest.approx(variances, rel=1e-4)
+    # standard errors: generalised least squares with the whole covariance matrix
+    v = variances["residual"] * np.eye(len(y))
+    for name, levels in (("rater", r), ("prompt", i), ("text", t)):
+        v += variances[name] * np.array([[float(a == b) for b in levels] for a in levels])
+    x = np.array([[float(a == f"m{b}") for b in range(4)] for a in m])
+    covariance = np.linalg.inv(x.T @ np.linalg.solve(v, x))
+    for d in found.differences:
+        a, b = int(d.a[1]), int(d.b[1])
+        se = math.sqrt(covariance[a, a] + covariance[b, b] - 2 * covariance[a, b])
+        half = (d.high - d.low) / 2
+        assert half == pytest.approx(stats.t.ppf(0.975, d.df) * se, rel=1e-4)
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("statsmodels") is None, reason="statsmodels is not installed"
 )

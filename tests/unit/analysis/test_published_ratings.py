@@ -95,3 +95,13 @@ def test_pairs_that_nobody_could_have_told_apart() -> None:
     # test of 9 methods can see is below q(.05; 9, inf) sqrt(.25 / 300) = 4.387 * .0289 = .127
     assert paper.smallest_p("IMDB", 0, "PPO", "NLPO") > 0.9
     assert paper.smallest_p("IMDB", 0, "zero-shot", "PPO") < 0.05
+
+
+def test_what_could_have_been_shown() -> None:
+    """docs/human_study.md: tasks where no ratings could tell the two apart on either axis."""
+
+    def never(a: str, b: str) -> list[str]:
+        return [t for t in paper.MEANS if all(paper.smallest_p(t, x, a, b) >= 0.05 for x in (0, 1))]
+
+    assert never("NLPO", "PPO") == ["IMDB", "CNN/DailyMail", "DailyDialog"]
+    assert never("supervised + NLPO", "supervised + PPO") == ["IMDB", "CNN/DailyMail", "ToTTo"]

@@ -271,7 +271,10 @@ def test_no_torch(tmp_path: Path) -> None:
     )
     src = Path(__file__).resolve().parents[3] / "src"
     run = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(src)}, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(src), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["forms"] == 9
