@@ -65,10 +65,9 @@ def test_equal_studies_are_equal_files(tmp_path: Path) -> None:
         study(tmp_path / name, seed=seed, kind="pairwise")
         for name, seed in (("a", 5), ("b", 5), ("c", 6))
     )
-    for one, other in ((a, b),):
-        assert one.key.read_bytes() == other.key.read_bytes()
-        for x, y in zip(one.forms, other.forms, strict=True):
-            assert x.name == y.name and x.read_bytes() == y.read_bytes()
+    assert a.key.read_bytes() == b.key.read_bytes()
+    for x, y in zip(a.forms, b.forms, strict=True):
+        assert x.name == y.name and x.read_bytes() == y.read_bytes()
     assert read(a)["study"] != read(c)["study"]
     assert a.forms[0].read_bytes() != c.forms[0].read_bytes()
 
