@@ -48,6 +48,8 @@ def answer(*words: str) -> tuple[int, str, str, float]:
         ("train imdb-ppo-kl --dry-run", 0),
         ("recipes show ppo", 0),
         ("schema", 0),
+        ("human-study prepare --help", 0),
+        ("human-study analyse", 2),
         ("train ppo --updats 3", 2),
         ("train ppo --algorithm.lr fast", 2),
         ("train ppo --tethers.kl.coef x --data d --reward length", 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def runs_of(finished: Path, here: Path, text: str) -> None:
     """Copies the finished run to every `runs/NAME` that the text mentions."""
-    for word in text.replace('"', " ").replace("'", " ").replace(")", " ").split():
+    for word in re.split(r"""[\s"'=)]+|@\d+""", text):
         if word.startswith("runs/"):
             name = word.split("/")[1]
             target = here / "runs" / name

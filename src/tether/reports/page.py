@@ -14,6 +14,7 @@ import vl_convert
 
 from tether.reports import baselines
 from tether.reports.encodings import IN_COLOUR
+from tether.reports.inline import inline_json
 from tether.reports.methods import Study
 from tether.reports.runs import Run, settings
 from tether.reports.samples import Prompt, Sample
@@ -69,14 +70,6 @@ def page(study: Study, charts: dict[str, dict[str, Any]], prompts: Sequence[Prom
         f"<script type='application/json' id='charts'>{inline_json(charts)}</script>\n"
         f"<script>{SCRIPT}</script>\n</body></html>\n"
     )
-
-
-def inline_json(value: Any) -> str:
-    """JSON that may stand inside a script element: no `<`, `>` or `&`, so nothing can close it."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for bad in "<>&\u2028\u2029":
-        text = text.replace(bad, f"\\u{ord(bad):04x}")
-    return text
 
 
 @functools.cache

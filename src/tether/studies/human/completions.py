@@ -1,0 +1,170 @@
+"""Completions of several methods on the same prompts, from runs or JSONL files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tether.config.errors import UserError
+from tether.records import read_lines
+
+Pool = dict[str, dict[str, list["Completion"]]]
+"""method -> prompt -> its completions: several where there are several seeds or samples."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One text of one method, with what metrics said of it."""
+
+    prompt: str
+    text: str
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def read_completions(words: Sequence[str]) -> Pool:
+    """Read sources written `[METHOD=]PATH[@UPDATE]`.
+
+    PATH is a run folder or its `samples.jsonl` (validation samples of one update, default the last;
+    0 = the initial model), or a JSONL file with `prompt` and `completion`, and where wanted
+    `method` and `scores` (metric -> number). Without METHOD it is the rows' `method`, the run's
+    method, or the file's name. Sources of one method are put together.
+
+    Raises:
+        UserError: a file that is not there or not of this form, with the line.
+    """
+    pool: Pool = {}
+    for word in words:
+        name, path, update = _parse(word)
+        for method, completion in _read(path, name, update):
+            prompts = pool.setdefault(method, {})
+            prompts.setdefault(completion.prompt, []).append(completion)
+    return pool
+
+
+def shared_prompts(pool: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Prompts that every method has, in the order of the first method.
+
+    Raises:
+        UserError: fewer than 2 methods, or no such prompt.
+    """
+    if len(pool) < 2:
+        raise UserError(
+            f"a study compares at least 2 methods, not {', '.join(pool) or 'none'}: give "
+            "METHOD=PATH for each"
+        )
+    first, *others = pool.values()
+    found = [p for p in first if all(p in other for other in others)]
+    if not found:
+        counts = ", ".join(f"{m} has {len(p)}" for m, p in pool.items())
+        raise UserError(f"no prompt is shared by all methods ({counts}): texts must be equal")
+    return found
+
+
+def _parse(word: str) -> tuple[str | None, Path, int | None]:
+    name: str | None
+    name, separator, text = word.partition("=")
+    if not separator or "/" in name:
+        name, text = None, word
+    if name == "" or not text:
+        raise UserError(f"'{word}' is not METHOD=PATH")
+    update = None
+    found = re.fullmatch(r"(.+)@(\d+)", text)
+    if found and not Path(text).exists():
+        text, update = found.group(1), int(found.group(2))
+    path = Path(text)
+    if path.is_dir():
+        path = path / "samples.jsonl"
+    if not path.is_file():
+        raise UserError(f"there is no file '{path}' of completions")
+    return name, path, update
+
+
+def _read(path: Path, name: str | None, update: int | None) -> Iterator[tuple[str, Completion]]:
+    rows = list(_rows(path))
+    if not rows:
+        raise UserError(f"{path} holds no completion")
+    if "update" in rows[0][1] and "row" in rows[0][1]:
+        yield from _samples(path, name or _method_of_run(path), update, [r for _, r in rows])
+        return
+    if update is not None:
+        raise UserError(f"{path} is not the samples of a run: it has no update {update}")
+    for number, row in rows:
+        yield str(name or row.get("method") or path.stem), _completion(row, f"{path}:{number}")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(path, encoding="utf-8") as f:
+        for number, text in enumerate(f, 1):
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text)
+            except ValueError as e:
+                raise UserError(f"{path}:{number} is no JSON: {e}") from e
+            if not isinstance(row, dict):
+                raise UserError(f"{path}:{number} is not an object with prompt and completion")
+            yield number, row
+
+
+def _samples(
+    path: Path, method: str, update: int | None, rows: Sequence[dict[str, Any]]
+) -> Iterator[tuple[str, Completion]]:
+    """Validation samples of one update; after a weight event, the side after it."""
+    agent = rows[0].get("agent")
+    mine = [
+        r
+        for r in rows
+        if r.get("agent") == agent
+        and r.get("split", "validation") == "validation"
+        and r.get("side") != "before"
+    ]
+    updates = sorted({int(r["update"]) for r in mine})
+    if update is None and updates:
+        update = updates[-1]
+    if update not in updates:
+        have = ", ".join(map(str, updates)) or "none"
+        raise UserError(f"{path} has no validation samples of update {update}; it has: {have}")
+    for row in mine:
+        if int(row["update"]) == update:
+            yield method, _completion(row, f"{path}, update {update}")
+
+
+def _method_of_run(path: Path) -> str:
+    record = path.parent / "record.jsonl"
+    if record.is_file():
+        start = next((x for x in read_lines(record) if x.get("kind") == "start"), {})
+        if start.get("method"):
+            return str(start["method"])
+    return path.parent.resolve().name
+
+
+def _completion(row: Mapping[str, Any], where: str) -> Completion:
+    missing = next((k for k in ("prompt", "completion") if k not in row), None)
+    if missing is not None:
+        raise UserError(f"{where} has no '{missing}'; it has: {', '.join(row)}")
+    scores: dict[str, float] = {}
+    if _is_number(row.get("score")):
+        scores["score"] = float(row["score"])
+    for family in ("scores", "judges"):
+        values = row.get(family) or {}
+        if not isinstance(values, dict):
+            raise UserError(f"{where}: '{family}' is not a mapping from metric to number")
+        scores |= {str(k): float(v) for k, v in values.items() if _is_number(v)}
+    return Completion(_shown(row["prompt"]), _shown(row["completion"]), scores)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _shown(value: Any) -> str:
+    """Text, or a chat as `role: content` lines; half a surrogate pair cannot be written to a
+    file."""
+    if isinstance(value, list):
+        value = "\n".join(f"{m.get('role', '')}: {m.get('content', '')}" for m in value)
+    return str(value).encode("utf-8", "replace").decode()

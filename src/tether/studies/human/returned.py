@@ -1,0 +1,187 @@
+"""The key of a study, and the forms that came back, checked line by line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tether.config.errors import UserError
+from tether.reports.rating_form import COLUMNS
+from tether.studies.human.prepare import FORMAT
+
+
+@dataclass(frozen=True)
+class Key:
+    """What `prepare` wrote."""
+
+    path: Path
+    study: str
+    task: str
+    kind: str
+    axes: dict[str, str]
+    options: tuple[str, ...]
+    methods: tuple[str, ...]
+    allowed: int
+    rule: str
+    texts: dict[str, dict[str, Any]]
+    forms: dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One form as one rater filled it in."""
+
+    file: str
+    form: str
+    rater: str
+    """The name or code that was typed in, else the form's name."""
+    answers: dict[tuple[str, str], str]
+    """(unit, axis) -> answer; what was left open is not in it."""
+    seconds: float | None
+    """Median time in view of a unit."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A sheet, its attention checks, and whether the rule of the key keeps it."""
+
+    sheet: Sheet
+    failed: int
+    checks: int
+    excluded: bool
+    open: int
+    """Answers that are missing, without those of checks."""
+
+
+def read_key(path: Path) -> Key:
+    """Raises UserError: no such file, or not a key of this format."""
+    if not path.is_file():
+        raise UserError(f"there is no key '{path}': give --key, the key.json that prepare wrote")
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if raw["format"] != FORMAT:
+            raise UserError(f"{path} has format {raw['format']}; this version reads {FORMAT}")
+        likert = raw["kind"] == "likert"
+        pairs = ("A", "equal", "B") if raw["equal"] else ("A", "B")
+        return Key(
+            path=path,
+            study=raw["study"],
+            task=raw["task"],
+            kind=raw["kind"],
+            axes=raw["axes"],
+            options=tuple(str(v) for v in range(1, raw["points"] + 1)) if likert else pairs,
+            methods=tuple(raw["methods"]),
+            allowed=raw["rule"]["allowed"],
+            rule=raw["rule"]["says"],
+            texts=raw["texts"],
+            forms=raw["forms"],
+        )
+    except (ValueError, KeyError, TypeError) as e:
+        if isinstance(e, UserError):
+            raise
+        raise UserError(f"{path} is not the key of a human study: {e!r}") from e
+
+
+def read_sheets(paths: Sequence[Path], key: Key) -> list[Sheet]:
+    """Exported CSV files, or folders of them. A file may hold several forms, one after another.
+
+    Raises:
+        UserError: no file, a line that does not belong to the study, an answer that the form does
+            not offer, or one form by one rater twice.
+    """
+    sheets: list[Sheet] = []
+    seen: dict[tuple[str, str], str] = {}
+    for file in _files(paths):
+        for sheet in _read(file, key):
+            before = seen.setdefault((sheet.form, sheet.rater), sheet.file)
+            if before != sheet.file:
+                raise UserError(
+                    f"{sheet.form} by '{sheet.rater}' is in {before} and in {sheet.file}: remove "
+                    "one, or tell the raters apart in the column rater"
+                )
+            sheets.append(sheet)
+    return sheets
+
+
+def check(sheet: Sheet, key: Key) -> Checked:
+    """Apply the rule that the key states."""
+    failed = checks = missing = 0
+    for unit in key.forms[sheet.form]:
+        given = [sheet.answers.get((unit["id"], axis), "") for axis in key.axes]
+        if "check" in unit:
+            checks += 1
+            failed += any(a != unit["check"]["answer"] for a in given)
+        else:
+            missing += given.count("")
+    return Checked(sheet, failed, checks, failed > key.allowed, missing)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            mine = sorted(path.glob("*.csv"))
+            if not mine:
+                raise UserError(f"{path} holds no CSV file")
+            found += mine
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"there is no file '{path}'")
+    return found
+
+
+def _read(file: Path, key: Key) -> Iterator[Sheet]:
+    answers: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
+    seconds: dict[tuple[str, str], dict[str, float]] = {}
+    for where, row in _rows(file):
+        unit, form = row["unit"], row["form"]
+        if row["study"] != key.study:
+            raise UserError(
+                f"{where} is of study '{row['study']}', but {key.path} is the key of '{key.study}'"
+            )
+        if form not in key.forms or unit not in {u["id"] for u in key.forms[form]}:
+            raise UserError(f"{where}: the study has no unit '{unit}' in a form '{form}'")
+        if row["axis"] not in key.axes:
+            raise UserError(f"{where}: the study has no axis '{row['axis']}'")
+        if row["value"] not in ("", *key.options):
+            raise UserError(
+                f"{where}: '{row['value']}' is no answer; the form offers {', '.join(key.options)}"
+            )
+        sheet = (form, row["rater"].strip() or form)
+        mine = answers.setdefault(sheet, {})
+        if row["value"]:
+            if (unit, row["axis"]) in mine:
+                raise UserError(f"{where} answers unit '{unit}' a second time")
+            mine[unit, row["axis"]] = row["value"]
+        seconds.setdefault(sheet, {})[unit] = _seconds(row["seconds"], where)
+    if not answers:
+        raise UserError(f"{file} has no line below its header")
+    for (form, rater), mine in answers.items():
+        times = [t for t in seconds[form, rater].values() if t > 0]
+        yield Sheet(str(file), form, rater, mine, statistics.median(times) if times else None)
+
+
+def _rows(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    try:
+        with open(file, newline="", encoding="utf-8-sig") as f:
+            reader = csv.DictReader(f)
+            missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
+            if missing:
+                raise UserError(f"{file} is not an exported form: it lacks {', '.join(missing)}")
+            for row in reader:
+                yield f"{file}:{reader.line_num}", {c: row[c] or "" for c in COLUMNS}
+    except (csv.Error, UnicodeDecodeError) as e:
+        raise UserError(f"{file} cannot be read as CSV: {e}") from e
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        raise UserError(f"{where}: '{text}' is no number of seconds") from None
