@@ -80,7 +80,22 @@ CATALOG: dict[str, dict[str, str]] = {
         "common_ngram_share": "tether.metrics.text:common_ngram_share",
         "length": "tether.metrics.text:mean_length",
     },
-    "task": {"dataset": "tether.tasks.loading:load_task"},
+    "task": {
+        "imdb": "tether.tasks.imdb:IMDB",
+        "commongen": "tether.tasks.commongen:CommonGen",
+        "cnn_dailymail": "tether.tasks.cnn_dailymail:CNNDailyMail",
+        "totto": "tether.tasks.totto:ToTTo",
+        "iwslt17": "tether.tasks.iwslt17:IWSLT17",
+        "wmt16": "tether.tasks.wmt16:WMT16",
+        "narrativeqa": "tether.tasks.narrativeqa:NarrativeQA",
+        "dailydialog": "tether.tasks.dailydialog:DailyDialog",
+        "fairytaleqa": "tether.tasks.fairytaleqa:FairytaleQA",
+        "fetaqa": "tether.tasks.fetaqa:FeTaQA",
+        "dart": "tether.tasks.dart:DART",
+        "scitldr": "tether.tasks.scitldr:SciTLDR",
+        "xsum": "tether.tasks.xsum:XSum",
+        "multi30k": "tether.tasks.multi30k:Multi30k",
+    },
     "recipe": {
         "ppo": "tether.recipes.generic:ppo",
         "ppo-kl": "tether.recipes.generic:ppo_kl",
@@ -123,6 +138,7 @@ BASES: dict[str, str] = {
     "tether.rewards.base:Reward": "reward",
     "tether.tasks.environment:Environment": "environment",
     "tether.rollout.engine:Engine": "engine",
+    "tether.tasks.definition:TaskDefinition": "task",
 }
 """Base class -> family: a nested part is recognised by name, and so without torch."""
 
