@@ -73,9 +73,9 @@ def proposal(mapping: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"data": given, "sampling": dict(task.sampling)}
     if task.evaluation:
         out["evaluation"] = {"sampling": dict(task.evaluation)}
-    if "rewards" not in mapping:
-        known = {k: dict(v) for k, v in task.rewards.items() if v["kind"] in CATALOG["reward"]}
-        out["rewards"] = known
+    kinds = {v["kind"] for v in task.rewards.values()}
+    if "rewards" not in mapping and kinds <= set(CATALOG["reward"]):
+        out["rewards"] = {k: dict(v) for k, v in task.rewards.items()}
     return out
 
 

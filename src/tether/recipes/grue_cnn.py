@@ -14,7 +14,8 @@ from typing import Any
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 
 TASK = "cnn_dailymail"
-SUPERVISED = "runs/grue-cnn-supervised/policy"
+NAME = "grue-cnn-supervised"
+SUPERVISED = f"runs/{NAME}/policy"
 
 
 def supervised() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def supervised() -> dict[str, Any]:
     Command: tether train grue-cnn-supervised
     """
     return Demonstrated(
+        name=NAME,
         task=TASK,
         model=T5,
         rows=287_113,

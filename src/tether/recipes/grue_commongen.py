@@ -14,7 +14,8 @@ from typing import Any
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 
 TASK = "commongen"
-SUPERVISED = "runs/grue-commongen-supervised/policy"
+NAME = "grue-commongen-supervised"
+SUPERVISED = f"runs/{NAME}/policy"
 
 
 def supervised() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def supervised() -> dict[str, Any]:
     Command: tether train grue-commongen-supervised
     """
     return Demonstrated(
+        name=NAME,
         task=TASK,
         model=T5,
         rows=67_389,

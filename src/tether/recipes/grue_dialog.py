@@ -14,7 +14,8 @@ from typing import Any
 from tether.recipes.grue_settings import GPT2, Demonstrated, Reinforced
 
 TASK = "dailydialog"
-SUPERVISED = "runs/grue-dialog-supervised/policy"
+NAME = "grue-dialog-supervised"
+SUPERVISED = f"runs/{NAME}/policy"
 
 
 def supervised() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def supervised() -> dict[str, Any]:
     Command: tether train grue-dialog-supervised
     """
     return Demonstrated(
+        name=NAME,
         task=TASK,
         model=GPT2,
         rows=35_781,

@@ -14,7 +14,8 @@ from typing import Any
 from tether.recipes.grue_settings import GPT2, Demonstrated, Reinforced
 
 TASK = "imdb"
-SUPERVISED = "runs/grue-imdb-supervised/policy"
+NAME = "grue-imdb-supervised"
+SUPERVISED = f"runs/{NAME}/policy"
 
 
 def supervised() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def supervised() -> dict[str, Any]:
     Command: tether train grue-imdb-supervised
     """
     return Demonstrated(
+        name=NAME,
         task=TASK,
         model=GPT2,
         rows=10_000,

@@ -14,7 +14,8 @@ from typing import Any
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 
 TASK = "iwslt17"
-SUPERVISED = "runs/grue-iwslt-supervised/policy"
+NAME = "grue-iwslt-supervised"
+SUPERVISED = f"runs/{NAME}/policy"
 
 
 def supervised() -> dict[str, Any]:
@@ -25,6 +26,7 @@ def supervised() -> dict[str, Any]:
     Command: tether train grue-iwslt-supervised
     """
     return Demonstrated(
+        name=NAME,
         task=TASK,
         model=T5,
         rows=206_112,

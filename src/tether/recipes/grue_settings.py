@@ -89,6 +89,8 @@ class Reinforced:
 class Demonstrated:
     """Supervised training: RL4LMs' passes over its number of training rows."""
 
+    name: str
+    """Of the run, where the recipes on the supervised model look for it."""
     task: str
     model: str
     rows: int
@@ -108,6 +110,7 @@ class Demonstrated:
         updates = max(1, round(steps / STEPS))
         part = {"kind": self.task, "one_row_a_reference": True, **self.part}
         return {
+            "name": self.name,
             "updates": updates,
             "model": {"path": self.model},
             "data": {"task": part},

@@ -14,7 +14,8 @@ from typing import Any
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 
 TASK = "totto"
-SUPERVISED = "runs/grue-totto-supervised/policy"
+NAME = "grue-totto-supervised"
+SUPERVISED = f"runs/{NAME}/policy"
 
 
 def supervised() -> dict[str, Any]:
@@ -25,6 +26,7 @@ def supervised() -> dict[str, Any]:
     Command: tether train grue-totto-supervised
     """
     return Demonstrated(
+        name=NAME,
         task=TASK,
         model=T5,
         rows=120_761,

@@ -29,18 +29,18 @@ class CommonGen(TaskDefinition):
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("concepts",), ("references", "target"))
     columns: ClassVar[tuple[str, ...]] = ("concepts",)
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "meteor": {"kind": "meteor"},
+        "meteor": {"kind": "metric", "metric": {"kind": "meteor"}},
         "repeat_penalty": {"kind": "repeat_penalty"},
     }
     metrics: ClassVar[tuple[str, ...]] = (
-        "rouge2",
-        "rougeL",
+        "rouge_2",
+        "rouge_l",
         "bleu",
         "meteor",
-        "cider",
+        "cider_d",
         "coverage",
     )
-    naturalness: ClassVar[tuple[str, ...]] = ("spice", "bertscore")
+    naturalness: ClassVar[tuple[str, ...]] = ("spice", "bert_score")
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 20, "too_long": "truncate_right"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 20, "min_new_tokens": 4}
     # RL4LMs decodes with a beam of 5; there is no beam search here

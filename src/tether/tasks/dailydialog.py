@@ -13,6 +13,12 @@ from typing import Any, ClassVar
 from tether.config.errors import UserError
 from tether.tasks.definition import Example, Row, TaskDefinition, texts, value
 
+INTENT = {
+    "kind": "intent_accuracy",
+    "classifier": {"path": "rajkumarrrk/roberta-daily-dialog-intent-classifier"},
+}
+"""RL4LMs' classifier of the four intents, as a metric."""
+
 
 @dataclass(kw_only=True)
 class DailyDialog(TaskDefinition):
@@ -37,11 +43,11 @@ class DailyDialog(TaskDefinition):
     )
     columns: ClassVar[tuple[str, ...]] = ("context", "intent", "emotion")
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "intent": {"kind": "intent_accuracy", "weight": 0.75},
-        "meteor": {"kind": "meteor", "weight": 0.25},
+        "intent": {"kind": "metric", "metric": INTENT, "weight": 0.75},
+        "meteor": {"kind": "metric", "metric": {"kind": "meteor"}, "weight": 0.25},
     }
-    metrics: ClassVar[tuple[str, ...]] = ("meteor", "intent_accuracy", "rouge1", "sacrebleu")
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore",)
+    metrics: ClassVar[tuple[str, ...]] = ("meteor", "intent_accuracy", "rouge_1", "sacre_bleu")
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score",)
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 128, "too_long": "truncate_left"}
     sampling: ClassVar[Mapping[str, Any]] = {
         "max_new_tokens": 20,

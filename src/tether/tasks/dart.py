@@ -29,9 +29,11 @@ class DART(TaskDefinition):
         ("targets", "references", "target", "annotations"),
     )
     columns: ClassVar[tuple[str, ...]] = ("table",)
-    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {"meteor": {"kind": "meteor"}}
-    metrics: ClassVar[tuple[str, ...]] = ("sacrebleu", "parent", "meteor", "ter", "chrf")
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore", "bleurt")
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "meteor": {"kind": "metric", "metric": {"kind": "meteor"}}
+    }
+    metrics: ClassVar[tuple[str, ...]] = ("sacre_bleu", "parent", "meteor", "ter", "chrf")
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score", "bleurt")
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_left"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 50, "min_new_tokens": 9}
     evaluation: ClassVar[Mapping[str, Any]] = {"greedy": True}

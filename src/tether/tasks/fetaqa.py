@@ -30,9 +30,11 @@ class FeTaQA(TaskDefinition):
         ("answer",),
     )
     columns: ClassVar[tuple[str, ...]] = ("table", "question")
-    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {"meteor": {"kind": "meteor"}}
-    metrics: ClassVar[tuple[str, ...]] = ("sacrebleu", "parent", "meteor", "rouge2", "rougeL")
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore", "bleurt")
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "meteor": {"kind": "metric", "metric": {"kind": "meteor"}}
+    }
+    metrics: ClassVar[tuple[str, ...]] = ("sacre_bleu", "parent", "meteor", "rouge_2", "rouge_l")
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score", "bleurt")
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_left"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 50, "min_new_tokens": 9}
     evaluation: ClassVar[Mapping[str, Any]] = {"greedy": True}

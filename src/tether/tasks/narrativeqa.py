@@ -31,18 +31,20 @@ class NarrativeQA(TaskDefinition):
         ("summary", "document", "context"),
     )
     columns: ClassVar[tuple[str, ...]] = ("question",)
-    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rouge_l_max": {"kind": "rouge_l_max"}}
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "rouge_l_max": {"kind": "metric", "metric": {"kind": "rouge_l_max"}}
+    }
     metrics: ClassVar[tuple[str, ...]] = (
-        "rouge1",
-        "rouge2",
-        "rougeL",
-        "rougeLsum",
+        "rouge_1",
+        "rouge_2",
+        "rouge_l",
+        "rouge_lsum",
         "rouge_l_max",
         "meteor",
         "bleu",
-        "sacrebleu",
+        "sacre_bleu",
     )
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore",)
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score",)
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_right"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 50, "top_k": 50}
     # RL4LMs decodes with a beam of 4; there is no beam search here

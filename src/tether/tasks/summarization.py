@@ -23,16 +23,18 @@ class Summarization(TaskDefinition):
     """After it."""
 
     metrics: ClassVar[tuple[str, ...]] = (
-        "rouge1",
-        "rouge2",
-        "rougeL",
-        "rougeLsum",
+        "rouge_1",
+        "rouge_2",
+        "rouge_l",
+        "rouge_lsum",
         "meteor",
         "bleu",
         "summac",
     )
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore",)
-    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rouge1": {"kind": "rouge1"}}
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score",)
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "rouge_1": {"kind": "metric", "metric": {"kind": "rouge_1"}}
+    }
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_right"}
 
     document: ClassVar[tuple[str, ...]] = ()

@@ -33,9 +33,11 @@ class ToTTo(TaskDefinition):
     licence: ClassVar[str] = "CC BY-SA 3.0"
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("table",), ("highlighted_cells",))
     columns: ClassVar[tuple[str, ...]] = ("table", "overlap_subset")
-    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {"meteor": {"kind": "meteor"}}
-    metrics: ClassVar[tuple[str, ...]] = ("sacrebleu", "parent", "meteor", "rouge2", "rougeL")
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore", "bleurt")
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "meteor": {"kind": "metric", "metric": {"kind": "meteor"}}
+    }
+    metrics: ClassVar[tuple[str, ...]] = ("sacre_bleu", "parent", "meteor", "rouge_2", "rouge_l")
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score", "bleurt")
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_left"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 50, "min_new_tokens": 9}
     # RL4LMs decodes with a beam of 5; there is no beam search here

@@ -27,18 +27,20 @@ class Translation(TaskDefinition):
     target: ClassVar[str] = "de"
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("translation", "en"), ("translation", "de"))
     columns: ClassVar[tuple[str, ...]] = ("source",)
-    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {"ter": {"kind": "ter"}}
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "ter": {"kind": "metric", "metric": {"kind": "ter"}}
+    }
     metrics: ClassVar[tuple[str, ...]] = (
-        "sacrebleu",
+        "sacre_bleu",
         "chrf",
         "ter",
         "meteor",
         "bleu",
-        "rouge1",
-        "rouge2",
-        "rougeL",
+        "rouge_1",
+        "rouge_2",
+        "rouge_l",
     )
-    naturalness: ClassVar[tuple[str, ...]] = ("bertscore",)
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score",)
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 128, "too_long": "truncate_right"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 128, "top_k": 10}
     # RL4LMs decodes with a beam of 4 and length penalty .6; there is no beam search here
