@@ -27,15 +27,18 @@ def check_columns(settings: DataSettings, extra: Iterable[str] = ()) -> list[str
 
 
 def splits(
-    settings: DataSettings, caps: Mapping[str, int | None] | None = None
+    settings: DataSettings,
+    caps: Mapping[str, int | None] | None = None,
+    columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, tuple[Table, list[int]]]:
     """`train`, `validation`, `test` -> rows and their numbers (from 1) in their source.
 
     Each source is shuffled by `settings.seed`; from the training source test rows, then validation
     rows are held out where no split of their own is named; `settings.limit` then cuts the training
-    rows, `caps` any split. No row is in two splits. Raises UserError.
+    rows, `caps` any split. No row is in two splits. columns: setting -> column that must be there,
+    instead of those that `settings` names. Raises UserError.
     """
-    found = _divided(source_of(settings), caps)
+    found = _divided(source_of(settings, columns), caps)
     return {name: (rows.table, rows.numbers) for name, rows in found.items()}
 
 

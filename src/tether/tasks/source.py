@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,25 @@ class Rows:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def source_of(settings: DataSettings) -> Source:
-    """Raises UserError for settings that a task leaves without effect."""
-    return Source(settings) if settings.task is None else TaskSource(settings)
+def source_of(settings: DataSettings, columns: Mapping[str, str | None] | None = None) -> Source:
+    """columns: setting -> column that must be there instead of those of the settings.
+
+    Raises UserError for settings that a task leaves without effect.
+    """
+    if settings.task is None:
+        return Source(settings, columns)
+    if columns is not None:
+        raise UserError("data.task builds prompts and references, which are not read here: drop it")
+    return TaskSource(settings)
 
 
 class Source:
     """A dataset whose columns the settings name."""
 
-    def __init__(self, settings: DataSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: DataSettings, columns: Mapping[str, str | None] | None = None
+    ) -> None:
+        self.settings, self.wanted = settings, columns
 
     def own(self, split: str) -> str | None:
         """Name or file of the validation or test split; None = rows are held out for it."""
@@ -103,8 +112,12 @@ class Source:
         if not s.text:
             wanted = [("data.prompt", s.prompt), ("data.reference", s.reference)]
         wanted.append(("data.label", s.label))
+        if self.wanted is not None:
+            wanted = list(self.wanted.items())
         named = [(k, v) for k, v in wanted if v is not None]
         check_names(list(table), [*named, *(("a reward", x) for x in extra)], s.path, name)
+        if self.wanted is None:
+            check_taken(list(table), s.path)
         return table
 
 
@@ -117,6 +130,10 @@ def check_names(there: list[str], wanted: Iterable[tuple[str, str]], path: str, 
             raise UserError(
                 f"no column {column!r} in the split {split!r} of {path}, which {key} names; {hint}"
             )
+
+
+def check_taken(there: list[str], path: str) -> None:
+    """Raises UserError for a column that a reward function could not be given."""
     for column in there:
         if column in ARGUMENTS:
             raise UserError(
