@@ -61,7 +61,8 @@ def proposal(mapping: Mapping[str, Any]) -> dict[str, Any]:
     only where there is none at all.
     """
     data = mapping.get("data")
-    part = data.get("task") if isinstance(data, Mapping) else None
+    data = data if isinstance(data, Mapping) else {}
+    part = data.get("task")
     if part is None or mapping.get("job", "policy") != "policy":
         return {}
     part = as_part("task", part, Place("data.task", ""))

@@ -115,11 +115,11 @@ def load_task(
     limit = _limit(settings, sampling, max_positions, seq2seq, encoder_positions)
     out: dict[str, Task | None] = {"train": None, "validation": None, "test": None}
     for name, rows in _divided(source, caps).items():
-        task = make_task(
+        made = make_task(
             rows.table, rows.numbers, name, settings, tokenizer, limit, max_positions, seq2seq
         )
-        task.notes |= rows.notes
-        out[name] = task
+        made.notes |= rows.notes
+        out[name] = made
     seen = {identity(p) for p in out["train"].raw_prompts} if out["train"] else set()
     for name in ("validation", "test"):
         task = out[name]

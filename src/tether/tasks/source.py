@@ -231,7 +231,7 @@ class TaskSource(Source):
             table, rows = self._one_file(), self._of_split(name)
         else:
             table = read(s, name)
-            rows = range(size(table))
+            rows = list(range(size(table)))
         for names in self.task.needs:
             if not any(n in table for n in names):
                 close = nearest(names[0], list(table))
