@@ -18,6 +18,7 @@ FOLDERS = {
     "controller": "tethers",
     "reward": "rewards",
     "environment": "tasks",
+    "task": "tasks",
     "engine": "rollout",
 }
 
@@ -43,7 +44,7 @@ def test_every_name_leads_to_something(family: str) -> None:
         assert file_of(address).is_file(), address
         found = load(family, name)
         assert callable(found) and found.__module__ == address.split(":")[0]
-        if family in ("algorithm", "tether", "trigger", "controller", "reward"):
+        if family in ("algorithm", "tether", "trigger", "controller", "reward", "task"):
             assert family_of(found) == family
 
 

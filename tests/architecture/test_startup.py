@@ -46,6 +46,7 @@ def answer(*words: str) -> tuple[int, str, str, float]:
         ("train --help", 0),
         ("train elastic-reset --help", 0),
         ("train imdb-ppo-kl --dry-run", 0),
+        ("train ppo --data.task imdb --dry-run", 0),
         ("recipes show ppo", 0),
         ("schema", 0),
         ("human-study prepare --help", 0),

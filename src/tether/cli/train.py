@@ -10,11 +10,10 @@ from tether.cli.progress import showing
 from tether.cli.runs import run_folder
 from tether.config.catalog import CATALOG, load
 from tether.config.checks import check_complete
-from tether.config.compose import compose, recipe
+from tether.config.compose import compose, layered, recipe
 from tether.config.describe import summary_of
 from tether.config.errors import UserError
 from tether.config.folder import refuse_taken
-from tether.config.layers import apply_overrides, merge
 from tether.config.settings import JOBS, Settings, dump
 from tether.config.text_values import read_yaml, to_yaml
 
@@ -95,7 +94,7 @@ def _help(words: list[str]) -> int:
         out.print("\ntether train RECIPE --help lists every key with its value in that recipe.")
         return 0
     layers = [recipe(name)] if name else []
-    mapping = apply_overrides(merge(*layers, *map(read_yaml, files)), overrides)
+    mapping = layered([*layers, *map(read_yaml, files)], overrides)
     if name:
         out.print(inspect.getdoc(load("recipe", name)) or "", markup=False)
         out.print("")

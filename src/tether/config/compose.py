@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tether.config.catalog import load
+from tether.config.catalog import CATALOG, load
 from tether.config.errors import UserError
 from tether.config.layers import apply_overrides, merge
 from tether.config.parts import Place, as_part
@@ -37,13 +37,47 @@ def compose(
     layers: list[Mapping[str, Any]] = [recipe(name)] if name else []
     layers += [read_yaml(f) for f in files]
     layers += [values] if values else []
-    merged = apply_overrides(merge(*layers), overrides)
+    merged = layered(layers, overrides)
     if "name" not in merged:
         base = (name or (Path(files[0]).stem if files else "run")).replace(":", "-")
         merged["name"] = f"{Path(base).name}-seed{merged.get('seed', 0)}"
     parts = [f"the recipe {name}" if name else "", *map(str, files)]
     source = " + ".join(p for p in [*parts, "the command line" if overrides else ""] if p)
     return parse(merged, source)
+
+
+def layered(layers: Sequence[Mapping[str, Any]], overrides: Sequence[str]) -> dict[str, Any]:
+    """Layers and overrides on top of what the task of the data proposes, if there is one."""
+    merged = apply_overrides(merge(*layers), overrides)
+    proposed = proposal(merged)
+    # an override fills its whole section with defaults: the task has to be there before
+    return apply_overrides(merge(proposed, *layers), overrides) if proposed else merged
+
+
+def proposal(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """What `data.task` of a mapping of settings proposes for everything that nobody says.
+
+    Its hub id comes with configuration and revision only where no other path is given, its reward
+    only where there is none at all.
+    """
+    data = mapping.get("data")
+    data = data if isinstance(data, Mapping) else {}
+    part = data.get("task")
+    if part is None or mapping.get("job", "policy") != "policy":
+        return {}
+    part = as_part("task", part, Place("data.task", ""))
+    task = load("task", str(part.get("kind", "")), "data.task")
+    given = dict(task.data)
+    if not data.get("path"):
+        hub = {"path": task.hub, "name": task.hub_name, "revision": task.hub_revision}
+        given |= {k: v for k, v in hub.items() if v is not None}
+    out: dict[str, Any] = {"data": given, "sampling": dict(task.sampling)}
+    if task.evaluation:
+        out["evaluation"] = {"sampling": dict(task.evaluation)}
+    kinds = {v["kind"] for v in task.rewards.values()}
+    if "rewards" not in mapping and kinds <= set(CATALOG["reward"]):
+        out["rewards"] = {k: dict(v) for k, v in task.rewards.items()}
+    return out
 
 
 def from_python(

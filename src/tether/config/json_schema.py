@@ -27,7 +27,7 @@ def json_schema(job: str = "policy") -> dict[str, Any]:
         name: _object(d["fields"], d["summary"]) for name, d in shipped["settings"].items()
     }
     for family, kinds in shipped["parts"].items():
-        if family in ("recipe", "task", "metric"):
+        if family in ("recipe", "metric"):
             continue
         users = {"properties": {"kind": {"type": "string", "pattern": ":"}}, "required": ["kind"]}
         choices = [_part(kind, d) for kind, d in kinds.items()]

@@ -54,6 +54,9 @@ def _with_kinds(mapping: Mapping[str, Any]) -> dict[str, Any]:
     for name, family in SINGLE.items():
         if out.get(name) is not None and not isinstance(out[name], Mapping):
             out[name] = as_part(family, out[name], Place(name, ""))
+    data = out.get("data")
+    if isinstance(data, Mapping) and isinstance(data.get("task"), str):
+        out["data"] = {**data, "task": {"kind": data["task"]}}
     return out
 
 

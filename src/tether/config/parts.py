@@ -42,6 +42,7 @@ DEFAULT_KIND = {
     "environment": "single_turn",
     "engine": "hf",
     "reward": "",
+    "task": "",
     "tether": "",
 }
 """Kind of a part that does not say one, where there is an obvious one."""

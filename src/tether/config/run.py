@@ -26,6 +26,7 @@ TetherPart = Annotated[Part, Family("tether")]
 RewardPart = Annotated[Part, Family("reward")]
 EnvironmentPart = Annotated[Part, Family("environment")]
 EnginePart = Annotated[Part, Family("engine")]
+TaskPart = Annotated[Part, Family("task")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,11 @@ class ModelSettings:
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
     path: str = ""
-    """Hub id, folder, or a .jsonl, .jsonl.gz, .csv or .parquet file."""
+    """Hub id, folder, or a .jsonl, .jsonl.gz, .csv or .parquet file. With a task: default its hub
+    id; `mini` is the small generated set that comes with it."""
+    task: TaskPart | None = None
+    """Task that builds prompts and references from the rows, and brings defaults for whatever the
+    recipe leaves open: splits, reward, sampling, decoding in evaluation (`tether list tasks`)."""
     name: str | None = None
     """Configuration of a hub dataset."""
     revision: str | None = None

@@ -135,6 +135,17 @@ def _folder(folder: Path, split: str) -> Table:
     raise _no_split(folder, split, there)
 
 
+def has_split(folder: Path, split: str) -> bool:
+    """Whether a local folder has a split of this name, without reading it."""
+    for place in (folder, folder / "data"):
+        if any((place / f"{split}{e}").is_file() for e in ENDINGS):
+            return True
+        if any(place.glob(f"{split}-*.parquet")):
+            return True
+    index = folder / "dataset_dict.json"
+    return index.is_file() and split in json.loads(index.read_text(encoding="utf-8"))["splits"]
+
+
 def _no_split(folder: Path, split: str, there: list[str]) -> UserError:
     close = nearest(split, there)
     hint = f"did you mean {close!r}?" if close else f"there are {there}"

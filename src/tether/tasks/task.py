@@ -31,8 +31,9 @@ class Task:
     """Text or chat messages: what rewards and samples show."""
     source: list[int] = field(default_factory=list)
     """Row number (from 1) in the file or split that the row was read from."""
-    notes: dict[str, int] = field(default_factory=dict)
-    """Counts of everything left out, cut or found twice."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """Counts of everything left out, cut or found twice; for a task also `sha256`, the hash of the
+    split's prompts and references."""
     name: str = "train"
 
     def __post_init__(self) -> None:

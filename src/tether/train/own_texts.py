@@ -44,7 +44,7 @@ def check_own_texts(tethers: Mapping[str, Tether], run: DataSettings) -> None:
 def _check(data: DataSettings, run: DataSettings) -> None:
     if not data.path:
         raise UserError("data.path is empty: give a hub id, a folder or a file")
-    if data.text is None and data.reference is None:
+    if data.text is None and data.reference is None and data.task is None:
         raise UserError(
             "the text that trains is missing: name its column in data.text (whole"
             " texts) or data.reference (completions of data.prompt)"

@@ -201,6 +201,16 @@ def test_caps_cut_any_split(tmp_path: Path) -> None:
     assert {k: len(v[1]) for k, v in found.items()} == {"train": 10, "validation": 3, "test": 2}
 
 
+def test_other_columns_than_those_of_the_settings(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "x.jsonl", [{"chosen": "w1", "prompts": "x"}] * 3)
+    settings = DataSettings(path=path, validation_rows=1)
+    assert set(splits(settings, columns={"pairs.chosen": "chosen"})) == {"train", "validation"}
+    with pytest.raises(UserError, match=r"no column 'rejected' .* which pairs.rejected names"):
+        splits(settings, columns={"pairs.rejected": "rejected"})
+    with pytest.raises(UserError, match="no column 'prompt'"):
+        splits(settings)
+
+
 @pytest.mark.skipif(not (SHARED / "imdb").is_dir(), reason="../shared/data/imdb is absent")
 def test_imdb_from_its_folder() -> None:
     settings = DataSettings(

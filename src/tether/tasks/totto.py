@@ -1,0 +1,77 @@
+"""ToTTo: a sentence that says what the highlighted cells of a Wikipedia table say.
+
+Source: Parikh et al. 2020, arXiv 2004.14373; prompts and defaults as in allenai/RL4LMs@97df0bd,
+scripts/training/task_configs/totto/t5_ppo.yml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from tether.config.errors import UserError
+from tether.tasks.definition import Example, Row, TaskDefinition, distinct, texts, value
+from tether.tasks.tables import highlighted, linearized, records
+
+
+@dataclass(kw_only=True)
+class ToTTo(TaskDefinition):
+    """Highlighted cells -> a sentence, up to three references. Source: allenai/RL4LMs@97df0bd."""
+
+    titles: Literal["both", "once"] = "both"
+    """both: the cells twice, without and with the titles of page and section, as RL4LMs joins them.
+    once: with titles only, as the task's own baseline."""
+
+    hub: ClassVar[str] = "google-research-datasets/totto"
+    hub_revision: ClassVar[str | None] = "refs/convert/parquet"
+    files: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "train": ("totto_train_data",),
+        "validation": ("totto_dev_data",),
+        "test": ("unlabeled_totto_test_data",),
+    }
+    licence: ClassVar[str] = "CC BY-SA 3.0"
+    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("table",), ("highlighted_cells",))
+    columns: ClassVar[tuple[str, ...]] = ("table", "overlap_subset")
+    rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "meteor": {"kind": "metric", "metric": {"kind": "meteor"}}
+    }
+    metrics: ClassVar[tuple[str, ...]] = ("sacre_bleu", "parent", "meteor", "rouge_2", "rouge_l")
+    naturalness: ClassVar[tuple[str, ...]] = ("bert_score", "bleurt")
+    data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_left"}
+    sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 50, "min_new_tokens": 9}
+    # RL4LMs decodes with a beam of 5; there is no beam search here
+    evaluation: ClassVar[Mapping[str, Any]] = {"greedy": True}
+
+    def examples(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Example]:
+        for number, row in rows:
+            table, places = value(row, number, "table"), value(row, number, "highlighted_cells")
+            cells = highlighted(table, places, number)
+            page, section = (row.get(f"table_{x}_title") or "" for x in ("page", "section"))
+            full = linearized(cells, page, section)
+            prompt = linearized(cells) + full if self.titles == "both" else full
+            columns = {
+                "table": records(cells, page, section),
+                "overlap_subset": str(row.get("overlap_subset")) == "True",
+            }
+            yield Example(number, prompt, _references(row, number), columns, full)
+
+
+def _references(row: Row, number: int) -> list[str]:
+    """Final sentences of the annotators: a list of its own, a mapping of lists (hub) or a list of
+    mappings (the published files); none in the unlabelled test split."""
+    if row.get("references"):
+        return distinct(texts(row, number, "references"))
+    if row.get("target"):
+        return distinct(texts(row, number, "target"))
+    notes = row.get("sentence_annotations")
+    if isinstance(notes, dict):
+        return distinct(notes.get("final_sentence") or [])
+    if isinstance(notes, list) and all(isinstance(n, dict) for n in notes):
+        return distinct(n.get("final_sentence") for n in notes)
+    if notes is None:
+        return []
+    raise UserError(
+        f"data: row {number}, column sentence_annotations holds {repr(notes)[:60]}, expected the "
+        "annotations of ToTTo"
+    )
