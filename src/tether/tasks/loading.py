@@ -34,11 +34,19 @@ def check_columns(settings: DataSettings, extra: Iterable[str] = ()) -> list[str
     return list(table)
 
 
-def _check(table: Table, settings: DataSettings, split: str, extra: Iterable[str] = ()) -> None:
+def _check(
+    table: Table,
+    settings: DataSettings,
+    split: str,
+    extra: Iterable[str] = (),
+    columns: Mapping[str, str | None] | None = None,
+) -> None:
     wanted: list[tuple[str, str | None]] = [("data.text", settings.text)]
     if not settings.text:
         wanted = [("data.prompt", settings.prompt), ("data.reference", settings.reference)]
     wanted.append(("data.label", settings.label))
+    if columns is not None:
+        wanted = list(columns.items())
     named = [(k, v) for k, v in wanted if v is not None]
     for key, column in [*named, *(("a reward", x) for x in extra)]:
         if column not in table:
@@ -48,7 +56,7 @@ def _check(table: Table, settings: DataSettings, split: str, extra: Iterable[str
                 f"no column {column!r} in the split {split!r} of {settings.path}, which {key} "
                 f"names; {hint}"
             )
-    for column in table:
+    for column in table if columns is None else ():
         if column in ARGUMENTS:
             raise UserError(
                 f"the column {column!r} of {settings.path} has the name of a reward function's "
@@ -61,19 +69,22 @@ def _take(table: Table, rows: Sequence[int]) -> Table:
 
 
 def splits(
-    settings: DataSettings, caps: Mapping[str, int | None] | None = None
+    settings: DataSettings,
+    caps: Mapping[str, int | None] | None = None,
+    columns: Mapping[str, str | None] | None = None,
 ) -> dict[str, tuple[Table, list[int]]]:
     """`train`, `validation`, `test` -> rows and their numbers (from 1) in their source.
 
     Each source is shuffled by `settings.seed`; from the training source test rows, then validation
     rows are held out where no split of their own is named; `settings.limit` then cuts the training
-    rows, `caps` any split. No row is in two splits. Raises UserError.
+    rows, `caps` any split. No row is in two splits. columns: setting -> column that must be there,
+    instead of those that `settings` names. Raises UserError.
     """
     table = read(settings, settings.split)
     n = size(table)
     if not n:
         raise UserError(f"data.path {settings.path} (split {settings.split!r}) has no rows")
-    _check(table, settings, settings.split)
+    _check(table, settings, settings.split, columns=columns)
     order = torch.randperm(n, generator=generator("split", settings.seed)).tolist()
     held = {
         "test": settings.test_rows if settings.test is None else 0,
@@ -94,7 +105,7 @@ def splits(
             other = read(settings, own)
             if not size(other):
                 raise UserError(f"data.{name}: {own!r} has no rows")
-            _check(other, settings, own)
+            _check(other, settings, own, columns=columns)
             g = generator("split", settings.seed)
             found[name] = (other, torch.randperm(size(other), generator=g).tolist())
     found["train"] = (table, order[: settings.limit])
