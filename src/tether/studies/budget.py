@@ -41,7 +41,7 @@ from tether.tasks.loading import splits
 MODELS = "reward-models"
 HELD_OUT = "held-out"
 JUDGES = ("full", "held_out")
-COLUMNS = ("arm", "share", "labels", "demonstrations", "accuracy", "score", "drift")
+COLUMNS = ("arm", "share", "labels", "demonstrations", "accuracy")
 KEYS = ("name", "folder", "seeds", "shares", "more", "demonstrations", "reward_model", "rl",
         "supervised")  # fmt: skip
 
@@ -317,11 +317,10 @@ def _summary(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = ["arm", "share", "labels", "demonstrations", "accuracy"]
     measures = [*JUDGES, "drift"]
-    lines = [",".join([*head, *(f"{m}_{k}" for m in measures for k in ("mean", "sd"))])]
+    lines = [",".join([*COLUMNS, *(f"{m}_{k}" for m in measures for k in ("mean", "sd"))])]
     for r in rows:
-        cells = [r[k] for k in head] + [r[m][k] for m in measures for k in ("mean", "sd")]
+        cells = [r[k] for k in COLUMNS] + [r[m][k] for m in measures for k in ("mean", "sd")]
         lines.append(",".join("" if c is None else str(c) for c in cells))
     return "\n".join(lines) + "\n"
 

@@ -58,7 +58,7 @@ def test_equal_completions_prefer_nothing(tmp_path: Path) -> None:
     found = load_pairs(data(tmp_path, [row(0), row(1, chosen="x", rejected="x")]), PairSettings())
     assert len(found["train"]) == 1
     assert found["train"].notes == {"rows": 2, "dropped_equal": 1}
-    with pytest.raises(UserError, match="no pair of .* is left for train"):
+    with pytest.raises(UserError, match=r"no pair of .* is left for train"):
         load_pairs(data(tmp_path, [row(0, chosen="x", rejected="x")]), PairSettings())
 
 

@@ -108,7 +108,7 @@ def test_the_stored_moments_are_of_all_completions(world: Path) -> None:
     assert found["completions"] == 32
     assert found["mean"] == pytest.approx(float(scores.mean()), abs=1e-5)
     assert found["std"] == pytest.approx(float(scores.var(correction=0).sqrt()), abs=1e-5)
-    with pytest.raises(UserError, match="unknown set 'validaton'.*did you mean 'validation'"):
+    with pytest.raises(UserError, match=r"unknown set 'validaton'.*did you mean 'validation'"):
         ClassifierReward(path=str(folder), device="cpu", normalise="validaton").prepare()
 
 
