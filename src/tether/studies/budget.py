@@ -82,7 +82,8 @@ def read_budget(file: Path, overrides: Sequence[str] = ()) -> Budget:
             raise UserError(
                 f"'{key}' in {file} must be a mapping of settings, e.g. {{recipe: ...}}"
             )
-        base = recipe(entry["recipe"]) if entry.get("recipe") else {}
+        base = {"job": "classifier"} if key == "reward_model" else {}
+        base |= recipe(entry["recipe"]) if entry.get("recipe") else {}
         changes = {k: v for k, v in entry.items() if k != "recipe"}
         parts[key] = apply_overrides(merge(base, changes), _own(overrides, key))
     if "demonstrations" not in found:

@@ -134,7 +134,7 @@ def write(texts: Mapping[Path, str]) -> None:
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
+            part.write_text(text, encoding="utf-8", newline="")  # a form has line ends of its own
             os.replace(part, path)
         except OSError as e:
             raise UserError(f"cannot write {path}: {e.strerror or e}") from e

@@ -161,8 +161,8 @@ def form_texts(candidates: Sequence[Candidate], form: Path, seed: int) -> dict[P
             "columns": c.columns,
         }
     if form.suffix == ".csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, FORM, lineterminator="\n")
+        out = io.StringIO(newline="")
+        writer = csv.DictWriter(out, FORM)
         writer.writeheader()
         writer.writerows(rows)
         text = out.getvalue()

@@ -25,7 +25,7 @@ def written(folder: Path, **changes: Any) -> Path:
         "updates": 1,
         "batch": {"prompts": 8},
         "evaluation": {"every": 1, "prompts": 8, "test_prompts": 8, "human_rows": 2,
-                       "human_tokens": 16, "domains": None, "samples": 1},
+                       "human_tokens": 16, "samples": 1},
         "sampling": {"max_new_tokens": 6},
     }  # fmt: skip
     mapping: dict[str, Any] = {

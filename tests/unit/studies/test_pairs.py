@@ -112,21 +112,29 @@ def test_sampling_judging_and_training_on_it(world: Path, tmp_path: Path) -> Non
     assert sources <= {"round-2 (a)", "round-2 (b)"}
 
 
-def test_the_filter_asks_both(world: Path, tmp_path: Path) -> None:
+def test_the_filter_asks_both(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pair of four in which both try all concepts."""
     file = tmp_path / "concepts.jsonl"
-    rows = [{"prompt": f"the film {i}", "concepts": ["e"]} for i in range(40)]
+    rows = [{"prompt": f"p{i}", "concepts": ["dog", "run"]} for i in range(4)]
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    whole, part = "a dog can run", "a dog"
+    written = iter([[[whole], [whole], [part], [part]], [["run, dog!"], [part], [whole], ["no"]]])
+    monkeypatch.setattr("tether.studies.pairs.generate", lambda *given, **named: next(written))
     model = str(world / "model")
-    chosen = Sampling(a=model, b=model, data=str(file), prompts=40, max_new_tokens=24,
-                      filter=f"{HERE}:both")  # fmt: skip
+    chosen = Sampling(a=model, b=model, data=str(file), prompts=4, filter=f"{HERE}:both")
     facts = collect(chosen, out=tmp_path / "kept.jsonl", raters=["n={kind: length}"], say=quiet)
-    kept = [json.loads(x) for x in (tmp_path / "kept.jsonl").read_text().splitlines()]
-    assert facts["filtered_out"] > 0 and facts["filtered_out"] + facts["equal"] + len(kept) == 40
-    assert all("e" in r["chosen"] and "e" in r["rejected"] for r in kept)
-    never = Sampling(a=model, b=model, data=str(file), prompts=2, filter=f"{HERE}:both", least=2)
+    (kept,) = [json.loads(x) for x in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert {kept["chosen"], kept["rejected"]} == {whole, "run, dog!"}
+    assert facts["filtered_out"] == 3 and facts["pairs"] == 1
+
+
+def test_nothing_is_written_where_no_pair_is_left(world: Path, tmp_path: Path) -> None:
+    model, out = str(world / "model"), tmp_path / "none.jsonl"
+    never = Sampling(a=model, b=model, data=str(world / "prompts.jsonl"), prompts=2,
+                     max_new_tokens=8, filter=f"{HERE}:words", least=99)  # fmt: skip
     with pytest.raises(UserError, match=r"no pair is left.*filtered out 2"):
-        collect(never, out=tmp_path / "none.jsonl", raters=["n={kind: length}"], say=quiet)
-    assert not (tmp_path / "none.jsonl").exists()
+        collect(never, out=out, raters=["n={kind: length}"], say=quiet)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
