@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tether.config.errors import UserError
@@ -48,9 +49,10 @@ class Pairs:
 def load_pairs(data: DataSettings, columns: PairSettings) -> dict[str, Pairs]:
     """`train`, `validation`, `test` (the last two where there are rows for them).
 
-    A prompt is in one split only: pairs of the training split whose prompt is held out are dropped
-    and counted, and pairs of the validation split whose prompt is in the test split. So are pairs
-    whose completions are equal: they prefer nothing.
+    A prompt is in one split only: of the training source whole prompts are held out, in the order
+    of the seeded shuffle, until there are `test_rows` and `validation_rows` pairs or a few more;
+    training pairs whose prompt is in a named split are dropped and counted. So are pairs whose
+    completions are equal: they prefer nothing.
     Raises UserError for a missing column (nearest name) and for a value that cannot be read.
     """
     named = {
@@ -59,27 +61,61 @@ def load_pairs(data: DataSettings, columns: PairSettings) -> dict[str, Pairs]:
         "pairs.rejected": columns.rejected,
         "pairs.margin": columns.margin,
     }
+    whole = replace(data, validation_rows=0, test_rows=0, limit=None)
     read = {
         name: _read(table, rows, columns)
-        for name, (table, rows) in splits(data, columns=named).items()
+        for name, (table, rows) in splits(whole, columns=named).items()
     }
     out: dict[str, Pairs] = {}
-    taken: set[str] = set()
-    for name in ("test", "validation", "train"):
-        if name not in read:
+    for name in ("test", "validation"):
+        own = getattr(data, name) is not None
+        wanted = 0 if own else getattr(data, f"{name}_rows")
+        if own:
+            pairs, notes = read[name], {"rows": len(read[name])}
+        elif wanted:
+            pairs, read["train"] = _held_out(read["train"], wanted)
+            notes = {"rows": len(pairs)}
+        else:
             continue
-        kept = [p for p in read[name] if p.chosen != p.rejected]
-        notes = {"rows": len(read[name]), "dropped_equal": len(read[name]) - len(kept)}
-        free = [p for p in kept if p.prompt not in taken]
-        notes["dropped_prompt_held_out"] = len(kept) - len(free)
-        taken |= {p.prompt for p in free}
-        out[name] = Pairs(free, {k: n for k, n in notes.items() if n or k == "rows"})
-        if not free:
-            raise UserError(
-                f"data: no pair of {data.path} is left for {name} ({_told(notes)}); hold out fewer "
-                "rows, or give more pairs"
-            )
+        out[name] = _split(name, pairs, notes, out, data)
+    train = read["train"][: data.limit]
+    out["train"] = _split("train", train, {"rows": len(train)}, out, data)
     return out
+
+
+def _held_out(pairs: list[Pair], wanted: int) -> tuple[list[Pair], list[Pair]]:
+    """At least `wanted` pairs, all those of their prompts; and the rest."""
+    sizes = Counter(p.prompt for p in pairs)
+    prompts: set[str] = set()
+    count = 0
+    for p in pairs:
+        if count >= wanted:
+            break
+        if p.prompt not in prompts:
+            prompts.add(p.prompt)
+            count += sizes[p.prompt]
+    return [p for p in pairs if p.prompt in prompts], [p for p in pairs if p.prompt not in prompts]
+
+
+def _split(
+    name: str, pairs: list[Pair], notes: dict[str, int], others: dict[str, Pairs],
+    data: DataSettings,
+) -> Pairs:  # fmt: skip
+    """What is left of a split beside those that are made already."""
+    taken = {p.prompt for other in others.values() for p in other.pairs}
+    kept = [p for p in pairs if p.chosen != p.rejected]
+    free = [p for p in kept if p.prompt not in taken]
+    notes = {
+        **notes,
+        "dropped_equal": len(pairs) - len(kept),
+        "dropped_prompt_held_out": len(kept) - len(free),
+    }
+    if not free:
+        raise UserError(
+            f"data: no pair of {data.path} is left for {name} ({_told(notes)}); hold out fewer "
+            "rows, or give more pairs"
+        )
+    return Pairs(free, {k: n for k, n in notes.items() if n or k == "rows"})
 
 
 def _told(notes: dict[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,30 @@ def test_names_and_margins(tmp_path: Path) -> None:
     assert p.margin == 2.0 and p.texts == ("qa", "qb")
 
 
-def test_a_prompt_is_in_one_split(tmp_path: Path) -> None:
-    rows = [row(i // 4) for i in range(40)]
-    rows = [{**r, "chosen": f"{r['chosen']}.{i}"} for i, r in enumerate(rows)]
-    found = load_pairs(data(tmp_path, rows, validation_rows=4), PairSettings())
-    held, train = ({p.prompt for p in found[k].pairs} for k in ("validation", "train"))
-    assert held and train and not held & train
-    notes = found["train"].notes
-    assert notes["dropped_prompt_held_out"] == 36 - len(found["train"])
+def several(prompts: int, each: int) -> list[dict[str, Any]]:
+    return [row(i // each, chosen=f"good {i}") for i in range(prompts * each)]
+
+
+def test_whole_prompts_are_held_out(tmp_path: Path) -> None:
+    settings = replace(data(tmp_path, several(10, 4)), validation_rows=6, test_rows=4)
+    found = load_pairs(settings, PairSettings())
+    assert {k: len(v) for k, v in found.items()} == {"test": 4, "validation": 8, "train": 28}
+    prompts = [{p.prompt for p in v.pairs} for v in found.values()]
+    assert [len(p) for p in prompts] == [1, 2, 7] and len(set.union(*prompts)) == 10
+    assert load_pairs(settings, PairSettings()) == found
+    assert load_pairs(replace(settings, seed=1), PairSettings()) != found
+    fewer = load_pairs(replace(settings, limit=5), PairSettings())
+    assert fewer["train"].pairs == found["train"].pairs[:5]
+    assert fewer["validation"] == found["validation"]
+
+
+def test_a_prompt_of_a_named_split_leaves_training(tmp_path: Path) -> None:
+    other = tmp_path / "held.jsonl"
+    other.write_text("".join(json.dumps(r) + "\n" for r in several(3, 2)))
+    settings = replace(data(tmp_path, several(10, 4)), validation=str(other))
+    found = load_pairs(settings, PairSettings())
+    assert len(found["validation"]) == 6 and len(found["train"]) == 28
+    assert found["train"].notes == {"rows": 40, "dropped_prompt_held_out": 12}
 
 
 def test_equal_completions_prefer_nothing(tmp_path: Path) -> None:
