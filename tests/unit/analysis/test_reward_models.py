@@ -54,6 +54,8 @@ def test_an_edge_belongs_to_the_lower_bin() -> None:
     found = reliability([0.1, 0.2, 0.3, 0.6, 0.7, 1.0], [1] * 6, bins=10)
     assert [b["rows"] for b in found["bins"]] == [1, 1, 1, 0, 0, 1, 1, 0, 0, 1]
     assert reliability([0.5], [0.5], bins=10, low=0.5)["bins"][0]["rows"] == 1
+    assert (0.55 - 0.5) / 0.5 * 10 > 1  # the rounding that must not move it up
+    assert reliability([0.55], [1], bins=10, low=0.5)["bins"][0]["rows"] == 1
     assert reliability([], [])["ece"] is None
     with pytest.raises(ValueError, match="2 confidences and 1 answers"):
         reliability([0.5, 0.6], [1])
@@ -88,16 +90,16 @@ def test_a_report_on_pairs_by_hand() -> None:
 
 def test_length_bias_by_hand() -> None:
     # longer wins in pairs 1, 2, 4; shorter in 3; equal in 5
-    bias = length_bias([2, 0, 1, 3, 1], [1, 1, 0, 3, 0], [5, 5, 1, 4, 2], [1, 1, 5, 2, 2])
+    bias = length_bias([2, 0, 1, 3, 0], [1, 1, 0, 3, 1], [5, 5, 1, 4, 2], [1, 1, 5, 2, 2])
     assert (bias["winner_longer"], bias["winner_shorter"], bias["equal"]) == (0.6, 0.2, 0.2)
     assert bias["accuracy_longer_won"] == pytest.approx((1 + 0 + 0.5) / 3)
-    assert bias["accuracy_shorter_won"] == 1.0 and bias["accuracy_equal"] == 1.0
+    assert bias["accuracy_shorter_won"] == 1.0 and bias["accuracy_equal"] == 0.0
     assert bias["accuracy_of_length"] == pytest.approx((3 + 0.5) / 5)
     # the model says longer in pair 1, shorter in 2 and 3, a tie in 4
     assert bias["model_prefers_longer"] == pytest.approx((1 + 0 + 0 + 0.5) / 4)
-    scores, lengths = [2, 0, 1, 3, 1, 1, 1, 0, 3, 0], [5, 5, 1, 4, 2, 1, 1, 5, 2, 2]
+    scores, lengths = [2, 0, 1, 3, 0, 1, 1, 0, 3, 1], [5, 5, 1, 4, 2, 1, 1, 5, 2, 2]
     assert bias["pearson"] == pytest.approx(np.corrcoef(scores, lengths)[0, 1])
-    d, n = np.array([1, -1, 1, 0, 1.0]), np.array([4, 4, -4, 2, 0.0])
+    d, n = np.array([1, -1, 1, 0, -1.0]), np.array([4, 4, -4, 2, 0.0])
     want = float(d @ n) / math.sqrt(float(d @ d) * float(n @ n))  # means are 0 in both directions
     assert bias["pearson_within"] == pytest.approx(want)
 
