@@ -37,12 +37,16 @@ def train_pairs(
     found = {**found, "train": replace(found["train"], pairs=used)}
     classifier = start_classifier(settings, ["score"])
     found = {k: fitted(classifier, p, settings) for k, p in found.items()}
+    empty = next((k for k, p in found.items() if not len(p)), None)
+    if empty is not None:
+        raise UserError(
+            f"data: every pair of {empty} has a completion of more than {classifier.room} tokens; "
+            "raise max_tokens, or set pairs.too_long to cut"
+        )
     train = found["train"]
-    if not len(train):
-        raise UserError("no training pair is left; raise max_tokens, or pairs.too_long: cut")
     say(f"{len(train)} training pairs")
     _fit(classifier, train.pairs, settings, say)
-    held = {k: p for k, p in found.items() if k != "train" and len(p)}
+    held = {k: p for k, p in found.items() if k != "train"}
     results: dict[str, Any] = {}
     scores: dict[str, dict[str, float]] = {}
     for name, pairs in held.items():
