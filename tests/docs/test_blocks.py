@@ -92,11 +92,28 @@ def test_commands_work(
         words = [*words, "--dry-run"]
     if words[0] in SPECIAL:
         monkeypatch.setattr(f"tether.studies.{words[0]}.main", planned)
+    if words[0] == "reward-model":
+        words = rewarded(words, monkeypatch)
     if words[:2] == ["doctor", "ppo-kl"]:
         words = [*words, "--model", "tiny", "--data", "prompts.jsonl"]
     assert main(words) == 0, f"{page.name}:{line}: {capsys.readouterr().err}"
     said = capsys.readouterr()
     assert said.out or words[0] in SPECIAL
+
+
+def rewarded(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What trains is planned; what samples, averages or reads a form gets its words and no more."""
+    if words[1] in ("train", "budget"):
+        return [*words, "--dry-run"]
+
+    def told(*given: Any, **named: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        print(given, named)
+        return [{}], {"ties": 0, "unanswered": 0}
+
+    monkeypatch.setattr("tether.studies.pairs.collect", told)
+    monkeypatch.setattr("tether.train.reward_average.average", told)
+    monkeypatch.setattr("tether.studies.raters.read_form", told)
+    return words
 
 
 def planned(recipes: list[str] | None = None, **given: Any) -> int:

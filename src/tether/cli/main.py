@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "frontier": ("tether.cli.studies:frontier", "reward against drift of finished runs"),
     "baselines": ("tether.cli.after:baselines", "best-of-n, oracle frontier of the initial model"),
     "interpolate": ("tether.cli.after:interpolate", "weights between a run's initial and final"),
+    "reward-model": (
+        "tether.cli.reward_model:reward_model",
+        "train and average reward models, sample pairs",
+    ),
     "merge": ("tether.cli.after:merge", "one model from several runs of one initial model"),
     "evaluate": ("tether.cli.runs:evaluate", "reward and drift of a run's weights"),
     "generate": ("tether.cli.runs:generate", "completions of a run's weights"),

@@ -35,7 +35,7 @@ def compare(words: list[str]) -> int:
     p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
     p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")
     p.add_argument("--retry", action="store_true", help="repeat runs that failed")
-    own, overrides = _own_words(p, words)
+    own, overrides = own_words(p, words)
     given = p.parse(own)
     from tether.studies.compare import main
 
@@ -50,7 +50,7 @@ def compare(words: list[str]) -> int:
     )
 
 
-def _own_words(p: Parser, words: list[str]) -> tuple[list[str], list[str]]:
+def own_words(p: Parser, words: list[str]) -> tuple[list[str], list[str]]:
     """Words of the command, and the overrides `--a.b.c VALUE` (or a short form) among them."""
     own: list[str] = []
     overrides: list[str] = []

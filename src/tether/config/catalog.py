@@ -58,6 +58,7 @@ CATALOG: dict[str, dict[str, str]] = {
     "reward": {
         "function": "tether.rewards.function:FunctionReward",
         "classifier": "tether.rewards.classifier:ClassifierReward",
+        "ensemble": "tether.rewards.ensemble:EnsembleReward",
         "lexicon": "tether.rewards.lexicon:LexiconReward",
         "length": "tether.rewards.length:LengthReward",
         "contains": "tether.rewards.contains:ContainsReward",
@@ -116,6 +117,7 @@ CATALOG: dict[str, dict[str, str]] = {
         "elastic-pull": "tether.recipes.kin:elastic_pull",
         "kl-loss": "tether.recipes.kin:kl_loss",
         "nlpo": "tether.recipes.nlpo:nlpo",
+        "reward-model": "tether.recipes.reward_model:pairwise",
         "toy": "tether.recipes.toy:toy",
         "toy-rehearsal": "tether.recipes.toy:toy_rehearsal",
         "ppo-rehearsal": "tether.recipes.memory:ppo_rehearsal",

@@ -37,6 +37,7 @@ _AT_LEAST: dict[str, float] = {
     "model.lora.rank": 1,
     "epochs": 1,
     "batch_size": 1,
+    "bins": 1,
     "max_tokens": 1,
     "warmup_ratio": 0,
     "weight_decay": 0,
@@ -57,10 +58,23 @@ def check_together(settings: RunSettings | ClassifierSettings, where: str = "") 
             raise UserError(f"{path}{place} is {value}, must be greater than 0{_greedy(path)}")
     if isinstance(settings, RunSettings):
         _check_run(settings, place)
-    elif settings.crop_tokens[0] > settings.crop_tokens[1] or settings.crop_tokens[0] < 1:
-        raise UserError(f"crop_tokens{place} is {list(settings.crop_tokens)}, must be [low, high]")
+    else:
+        _check_classifier(settings, place)
     if not settings.name or "/" in settings.name or settings.name in (".", ".."):
         raise UserError(f"name{place} is '{settings.name}', must name a folder under root")
+
+
+def _check_classifier(s: ClassifierSettings, place: str) -> None:
+    if s.crop_tokens[0] > s.crop_tokens[1] or s.crop_tokens[0] < 1:
+        raise UserError(f"crop_tokens{place} is {list(s.crop_tokens)}, must be [low, high]")
+    if not 0 < s.share <= 1:
+        raise UserError(f"share{place} is {s.share:g}, must be above 0 and at most 1")
+    if s.microbatch is not None and s.microbatch < 1:
+        raise UserError(f"microbatch{place} is {s.microbatch}, must be at least 1")
+    if s.kind == "pairs" and s.pairs.chosen == s.pairs.rejected:
+        raise UserError(
+            f"pairs.chosen and pairs.rejected{place} are both '{s.pairs.chosen}': name two columns"
+        )
 
 
 def _greedy(path: str) -> str:

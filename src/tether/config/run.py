@@ -287,8 +287,27 @@ class RunSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PairSettings:
+    """Columns of preference pairs: two completions of a prompt, one of them chosen."""
+
+    prompt: str | None = "prompt"
+    """Column of the prompts: text or chat messages. null: `chosen` and `rejected` are whole texts,
+    and what both begin with is the prompt."""
+    chosen: str = "chosen"
+    """Column of the completions that were preferred: text or chat messages."""
+    rejected: str = "rejected"
+    """Column of the others."""
+    margin: str | None = None
+    """Column of numbers: by how much the chosen one should win."""
+    too_long: Literal["error", "drop", "cut"] = "error"
+    """What happens to a pair with a completion of more than `max_tokens`; dropped and cut pairs are
+    counted. A prompt that is too long always loses its beginning, and is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClassifierSettings:
-    """A text classifier on a language model's backbone: a learned reward."""
+    """A learned reward: classes of texts or one score from pairs, on a language model's
+    backbone."""
 
     job: Literal["classifier"] = "classifier"
     name: str = "classifier"
@@ -297,18 +316,33 @@ class ClassifierSettings:
     threads: int | None = None
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=lambda: DataSettings(text="text", label="label"))
-    kind: Literal["model", "tfidf"] = "model"
-    """model: a head on the backbone. tfidf: a bag-of-words judge (no backbone) for evaluation."""
+    kind: Literal["model", "pairs", "tfidf"] = "model"
+    """model: a head with a class for each label, on the backbone. pairs: a head with one score,
+    from preferences (Bradley-Terry). tfidf: a bag-of-words judge (no backbone) for evaluation."""
+    pairs: PairSettings = field(default_factory=PairSettings)
+    """Columns, for kind pairs; data.text, data.prompt and data.label are then not read."""
     half: Literal["all", "first", "second"] = "all"
     """Which half of the shuffled training labels: keep one for a judge."""
+    share: float = 1.0
+    """Share of the training labels (of that half) that is used; a smaller share is a part of a
+    larger one."""
+    start_seed: int | None = None
+    """Of the new head and adapter; default: `seed`. Runs whose weights are averaged share it."""
     epochs: int = 1
     lr: float = 1e-4
     batch_size: int = 32
+    """Texts (or pairs) in one optimizer step."""
+    microbatch: int | None = None
+    """Texts (or pairs) in one forward and backward pass; default: all of the step. Changes memory,
+    not numbers."""
     warmup_ratio: float = 0.05
     weight_decay: float = 0.01
     crop_tokens: tuple[int, int] = (32, 256)
-    """Training texts are random crops of this many tokens: short completions are in range."""
+    """Kind model: training texts are random crops of this many tokens, so that short completions
+    are in range."""
     max_tokens: int = 512
-    """Length limit at evaluation; longer texts keep their end."""
+    """Length limit at evaluation, and of pairs in training too; longer texts keep their end."""
     evaluate_crops: list[int] = field(default_factory=lambda: [112])
-    """Accuracy is also reported on excerpts of these lengths."""
+    """Kind model: accuracy is also reported on excerpts of these lengths."""
+    bins: int = 10
+    """Bins of the reliability table."""

@@ -23,7 +23,9 @@ class TextClassifier:
 
     module: a transformers `...ForSequenceClassification`, with or without a peft adapter. Causal
     backbones have a linear `score` head, read at the last real token; others (BERT...) pool in
-    their own way. labels: names by index. max_tokens: longer texts keep their end.
+    their own way, encoder-decoders (T5, BART) at their EOS. labels: names by index; a model with
+    one label is a reward model, whose score has no scale of its own. max_tokens: longer texts keep
+    their end. notes: what its folder says of it.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class TextClassifier:
         max_tokens: int = 512,
         labels: Sequence[str] | None = None,
         facts: dict[str, Any] | None = None,
+        notes: dict[str, Any] | None = None,
     ) -> None:
         self.module = module.eval()
         self.tokenizer = tokenizer
@@ -44,6 +47,8 @@ class TextClassifier:
         names = core.config.id2label
         self.labels = list(labels or (names[i] for i in range(self.num_labels)))
         self.facts = facts or {}
+        self.notes = notes or {}
+        self._end = _end_of(core) if _pools_itself(core) else None
         self.causal = hasattr(core, "score") and not _pools_itself(core)
         self._accepts = frozenset(inspect.signature(core.base_model.forward).parameters)
         # fast tokenizers keep truncation as state: two threads inside one raise "Already borrowed"
@@ -59,13 +64,40 @@ class TextClassifier:
 
     def encode(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
         """Ids of whole texts with the tokenizer's special tokens; a longer text keeps its end.
-        An empty text is one EOS, so that it has a last token (B31)."""
+        An empty text is one EOS, so that it has a last token (B31). Encoder-decoders read the state
+        at EOS, so each of their rows has exactly one, at its end."""
+        limit = max_tokens or self.max_tokens
         with self._lock:
             self.tokenizer.truncation_side = "left"
-            rows = self.tokenizer(
-                list(texts), truncation=True, max_length=max_tokens or self.max_tokens
-            )["input_ids"]
-        return [list(r) or [self._filler] for r in rows]
+            rows = self.tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
+        return [self.closed(r, limit) for r in rows]
+
+    def closed(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
+        """The end of a row as the head needs it: not empty, or with one EOS, at its end."""
+        if self._end is None:
+            return list(ids) or [self._filler]
+        inner = [i for i in ids if i != self._end]
+        return [*(inner if limit is None else inner[max(0, len(inner) - limit + 1) :]), self._end]
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, without special tokens and without a limit."""
+        with self._lock:
+            rows = self.tokenizer(list(texts), add_special_tokens=False, truncation=False)
+        return [len(r) for r in rows["input_ids"]]
+
+    @property
+    def room(self) -> int:
+        """Tokens of text that a row holds beside the special ones."""
+        with self._lock:
+            own = int(self.tokenizer.num_special_tokens_to_add(pair=False))
+        return self.max_tokens - max(own, int(self._end is not None))
+
+    def beyond(self, texts: Sequence[str]) -> list[int]:
+        """Indices of the texts that lose their beginning even when nothing stands before them."""
+        # no token is shorter than a byte: most texts need not be tokenised again
+        maybe = [i for i, t in enumerate(texts) if len(t.encode("utf-8")) > self.room]
+        lengths = self.lengths([texts[i] for i in maybe]) if maybe else []
+        return [i for i, n in zip(maybe, lengths, strict=True) if n > self.room]
 
     @property
     def _filler(self) -> int:
@@ -118,6 +150,11 @@ class TextClassifier:
 
 def _pools_itself(core: Any) -> bool:
     return bool(getattr(core.config, "is_encoder_decoder", False))
+
+
+def _end_of(core: Any) -> int:
+    end = core.config.eos_token_id
+    return int(end[0] if isinstance(end, list) else end)
 
 
 def _dtype(head: nn.Module) -> torch.dtype:

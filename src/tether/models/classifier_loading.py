@@ -39,10 +39,10 @@ def build_classifier(
     settings: ModelSettings, labels: list[str], *, seed: int = 0, max_tokens: int = 512
 ) -> TextClassifier:
     """A new head on a language model's backbone (GGUF files and merged adapters work as for a
-    policy), with a fresh LoRA adapter where `settings.lora` asks for one."""
+    policy), with a fresh LoRA adapter where `settings.lora` asks for one. One label makes a reward
+    model. Encoder-decoders (T5, BART and kin) read the text on both sides and get the head that
+    transformers has for them; UserError where it has none."""
     lm = load_language_model(replace(settings, lora=None), seed=seed)
-    if lm.seq2seq:
-        raise UserError("a classifier needs a decoder-only backbone; give a causal model")
     backbone = core_of(lm.module)
     config = backbone.config
     config.num_labels = len(labels)
@@ -51,14 +51,16 @@ def build_classifier(
     if config.pad_token_id is None:
         config.pad_token_id = lm.pad
     devices = [lm.device] if lm.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.device("meta"):
-        module = AutoModelForSequenceClassification.from_config(config, dtype=lm.dtype)
-    setattr(module, module.base_model_prefix, backbone.base_model)
-    generator = torch.Generator().manual_seed(seed_of(seed, "classifier_head"))
-    shape = module.score.weight.shape
-    head = nn.Linear(shape[1], shape[0], bias=False)
-    head.weight.data = torch.randn(shape, generator=generator) * 0.02
-    module.score = head.to(lm.device)
+    try:
+        with torch.random.fork_rng(devices=devices), torch.device("meta"):
+            module = AutoModelForSequenceClassification.from_config(config, dtype=lm.dtype)
+    except ValueError as e:
+        raise UserError(
+            f"model.path: transformers has no classification head for {config.model_type} models "
+            f"like {settings.path!r}; give another backbone"
+        ) from e
+    _take_trunk(module, backbone)
+    _new_head(module, lm.device, lm.dtype, seed_of(seed, "classifier_head"))
     if settings.lora is not None:
         module = _wrap(module, settings.lora, seed_of(seed, "lora"))
     silence_module(module)
@@ -67,12 +69,44 @@ def build_classifier(
     return TextClassifier(module, lm.tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
 
 
+def _take_trunk(module: Any, backbone: Any) -> None:
+    """The language model's trunk in place of the empty one."""
+    if backbone.base_model is not backbone:
+        setattr(module, module.base_model_prefix, backbone.base_model)
+        return
+    trunk = module.base_model  # T5: the language model itself has the parts of the trunk
+    for name, _ in list(trunk.named_children()):
+        setattr(trunk, name, getattr(backbone, name))
+
+
+def head_name(core: Any) -> str:
+    """Where a classifier keeps its head: `score` of causal models, else `classification_head`."""
+    return "score" if hasattr(core, "score") else "classification_head"
+
+
+def _new_head(module: Any, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    name = head_name(module)
+    if name == "score":
+        shape = module.score.weight.shape
+        head: nn.Module = nn.Linear(shape[1], shape[0], bias=False)
+    else:
+        if not hasattr(module, name):
+            raise UserError(f"model.path: no known head in {type(module).__name__}")
+        head = getattr(module, name).to_empty(device="cpu").to(dtype)
+    for p in head.parameters():
+        new = torch.randn(p.shape, generator=generator) * 0.02 if p.dim() > 1 else p.new_zeros(1)
+        p.data.copy_(new.expand(p.shape))
+    setattr(module, name, head.to(device))
+
+
 def _wrap(module: Any, settings: LoraSettings, seed: int) -> nn.Module:
     """LoRA on the backbone; the head trains whole and is saved beside the adapter."""
-    head = module.score
-    module.score = nn.Identity()  # `all-linear` must not adapt the head
+    name = head_name(module)
+    head = getattr(module, name)
+    setattr(module, name, nn.Identity())  # `all-linear` must not adapt the head
     wrapped = lora.wrap(module, settings, seed, task=None)
-    core_of(wrapped).score = head
+    setattr(core_of(wrapped), name, head)
     for p in head.parameters():
         p.requires_grad_(True)
     return wrapped
@@ -87,7 +121,9 @@ def save_classifier(classifier: TextClassifier, folder: str | Path) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
-        note: dict[str, Any] = {"labels": classifier.labels, "max_tokens": classifier.max_tokens}
+        note: dict[str, Any] = {
+            **classifier.notes, "labels": classifier.labels, "max_tokens": classifier.max_tokens,
+        }  # fmt: skip
         if lora.is_adapted(classifier.module):
             from safetensors.torch import save_file
 
@@ -113,6 +149,12 @@ def _base(classifier: TextClassifier) -> str:
     return w.fingerprint(frozen)
 
 
+def folder_of(path: str) -> str:
+    """Where a classifier lies: the folder itself, or `classifier/` in the folder of its run."""
+    inner = Path(path).expanduser() / "classifier"
+    return str(inner) if (inner / NOTE).is_file() else path
+
+
 def load_classifier(
     path: str,
     *,
@@ -122,11 +164,12 @@ def load_classifier(
     max_tokens: int | None = None,
 ) -> TextClassifier:
     """A classifier from a folder or hub id: an ordinary sequence-classification model, or our
-    adapter-and-head folder on top of its backbone.
+    adapter-and-head folder on top of its backbone; the folder of the run that trained it will do.
 
     backbone: where the backbone lies now, if not where it was trained.
     Raises UserError for a missing or foreign tensor, and for a backbone with other weights.
     """
+    path = folder_of(path)
     note_file = Path(path).expanduser() / NOTE
     note: dict[str, Any] = {}
     if note_file.is_file():
@@ -153,8 +196,19 @@ def load_classifier(
     tokenizer = load_tokenizer_of(path)
     silence_module(module)
     return TextClassifier(
-        module, tokenizer, max_tokens=tokens, labels=note.get("labels"), facts={"path": path}
+        module,
+        tokenizer,
+        max_tokens=tokens,
+        labels=note.get("labels"),
+        facts={"path": path},
+        notes=_notes(note),
     )
+
+
+def _notes(note: dict[str, Any]) -> dict[str, Any]:
+    """What the folder says beside what the model itself knows."""
+    own = ("labels", "max_tokens", "backbone", "base", "dtype")
+    return {k: v for k, v in note.items() if k not in own}
 
 
 def load_tokenizer_of(path: str) -> Any:
@@ -191,7 +245,8 @@ def _load_adapted(
     with torch.no_grad():
         for n, t in live.items():
             t.copy_(stored[n])
+    out.notes = _notes(note)
     return out
 
 
-__all__ = ["build_classifier", "load_classifier", "save_classifier"]
+__all__ = ["build_classifier", "folder_of", "head_name", "load_classifier", "save_classifier"]

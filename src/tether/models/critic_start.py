@@ -29,7 +29,7 @@ from tether.config.run import LoraSettings
 from tether.distributed.seeds import seed_of
 from tether.models import lora
 from tether.models.classifier import TextClassifier
-from tether.models.classifier_loading import load_classifier
+from tether.models.classifier_loading import folder_of, load_classifier
 from tether.models.language_model import LanguageModel, core_of
 from tether.models.loading import same_words
 
@@ -55,7 +55,7 @@ def start_from(
     dtype = str(lm.dtype).removeprefix("torch.")
     try:
         model = load_classifier(path, device=str(lm.device), dtype=dtype)
-        same_words(path, lm)
+        same_words(folder_of(path), lm)
     except UserError as e:
         raise UserError(f"critic.start: {e}") from e
     module: Any = model.module

@@ -2,6 +2,9 @@
 
 score = probability (or raw logit) of the positive label on the prompt and completion, joined
         as text, or on the completion alone
+
+A model with one label is a reward model: its raw score counts, which has no zero and no unit of its
+own; `normalise` gives it the mean 0 and the standard deviation 1 of a set of completions.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from tether.config.errors import UserError
-from tether.config.nearest import nearest
+from tether.config.nearest import nearest, unknown
 from tether.models.classifier_loading import load_classifier
 from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
@@ -22,15 +25,20 @@ from tether.rewards.batch import RewardBatch
 
 @dataclass
 class ClassifierReward(Reward):
-    """Probability of a label by a text classifier. Called from several threads."""
+    """Probability of a label by a text classifier, or the score of a reward model. Called from
+    several threads."""
 
     path: str = ""
-    """Folder or hub id of a sequence-classification model, or a folder of `tether train` with a
-    classifier recipe."""
+    """Folder or hub id of a sequence-classification model, or the folder of a run that trained one
+    (`tether reward-model train`)."""
     label: str | int | None = None
     """Positive label, by name or index; default: the last one."""
-    output: Literal["probability", "logit"] = "probability"
-    """logit: the raw number, as for reward models with one label."""
+    output: Literal["auto", "probability", "logit"] = "auto"
+    """logit: the raw number. auto: the raw number of a reward model (one label), else the
+    probability."""
+    normalise: str | None = None
+    """Set whose mean and standard deviation of raw scores are taken off: validation or test, as
+    stored when the reward model was trained. Default: none."""
     reads: Literal["completion", "prompt_and_completion"] = "prompt_and_completion"
     """What is classified; the prompt's text and the completion's are joined without anything
     between (chat messages: one a line)."""
@@ -94,13 +102,50 @@ class ClassifierReward(Reward):
         hint = f"did you mean {close!r}?" if close else f"there are {names}"
         raise UserError(f"classifier reward: {self.path} has no label {self.label!r}; {hint}")
 
+    @property
+    def is_raw(self) -> bool:
+        """True where the score is no probability."""
+        alone = self.output == "auto" and len(self.classifier.labels) == 1
+        return self.output == "logit" or alone
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """(mean, standard deviation) that are taken off. Raises UserError where none are stored."""
+        if self.normalise is None:
+            return 0.0, 1.0
+        if not self.is_raw:
+            raise UserError("classifier reward: normalise is for raw scores; set output: logit")
+        stored = self.classifier.notes.get("scores", {})
+        if self.normalise not in stored:
+            raise unknown("set", self.normalise, stored, f"normalise of {self.path}")
+        found = stored[self.normalise]
+        if not found["std"] > 0:
+            raise UserError(f"classifier reward: all scores of {self.normalise} are equal")
+        return float(found["mean"]), float(found["std"])
+
     def prepare(self) -> None:
         self.index  # noqa: B018  loads the model and reads the label
+        self.scale  # noqa: B018
 
     def __call__(self, batch: RewardBatch) -> Sequence[Any]:
         texts = batch.texts if self.reads == "completion" else batch.joined_texts
         model = self.classifier
+        self._whole(batch)
         with torch.no_grad():  # gradient mode is per thread
-            read = model.logits if self.output == "logit" else model.probabilities
+            read = model.logits if self.is_raw else model.probabilities
             scores = read(texts, batch_size=self.batch_size)
-        return [float(x) for x in scores[:, self.index]]
+        mean, std = self.scale
+        return [(float(x) - mean) / std for x in scores[:, self.index]]
+
+    def _whole(self, batch: RewardBatch) -> None:
+        """A reward model of pairs never saw a completion without its beginning."""
+        model = self.classifier
+        cut = (
+            model.beyond(batch.texts) if getattr(model, "notes", {}).get("kind") == "pairs" else []
+        )
+        if cut:
+            raise UserError(
+                f"classifier reward: a completion (of the prompt {batch.beginning(cut[0])}) has "
+                f"more than the {model.room} tokens that {self.path} reads, and would lose its "
+                "beginning; raise max_tokens of the reward, or lower sampling.max_new_tokens"
+            )

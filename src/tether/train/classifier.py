@@ -1,10 +1,17 @@
-"""Train a text classifier: a head on a language model's backbone, or a bag-of-words judge."""
+"""Train a learned reward: classes of texts or one score from pairs, on a language model's backbone;
+or a bag-of-words judge.
+
+The folder gets config.yaml first and results.json last, each whole or not at all: a folder with
+results is complete and never written again, one without is trained anew by `tether resume`, to the
+same bytes.
+"""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,64 +19,66 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from tether.analysis.reward_models import class_report
 from tether.config.errors import UserError
 from tether.config.run import ClassifierSettings
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.distributed.seeds import generator
+from tether.distributed.total import world_size
 from tether.models.classifier import TextClassifier
-from tether.models.classifier_loading import build_classifier, save_classifier
+from tether.models.classifier_loading import save_classifier
+from tether.records import finite
+from tether.reports.reward_models import told
 from tether.rewards.tfidf import fit_tfidf
 from tether.tasks.loading import splits
+from tether.tasks.preferences import load_pairs
+from tether.train.disk import guarded
+from tether.train.head_fit import fit, part_of, start_classifier
+from tether.train.lock import writing
+from tether.train.pairwise import train_pairs
 from tether.train.provenance import write_environment
 
 Say = Callable[[str], None]
+RESULTS = "results.json"
+MODEL = "classifier"
+"""In the folder of a run: what was measured, and the model."""
 
 
 def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = print) -> Path:
-    """Writes config.yaml, results.json and `classifier/` (or judge.json) into `folder`."""
-    column, label = settings.data.text, settings.data.label
-    if column is None or label is None:
-        raise UserError(
-            "a classifier needs data.text and data.label: the columns of text and class"
-        )
-    found = splits(settings.data)
-    train, _ = found["train"]
-    texts, classes = halves(train[column], train[label], settings.half)
-    tests = {
-        k: (t[column], [str(x) for x in t[label]]) for k, (t, _) in found.items() if k != "train"
-    }
-    labels = sorted(set(classes))
-    if len(labels) < 2:
-        raise UserError(f"data.label {label!r} has only the value {labels}; a classifier needs two")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_yaml(folder / "config.yaml", dump(settings))
-    write_environment(folder, settings)
-    say(f"{len(texts)} training texts, classes {labels}")
-    if settings.kind == "tfidf":
-        model = fit_tfidf(texts, classes, positive=labels[-1])
-        model.save(folder / "judge.json")
-        results: dict[str, Any] = {
-            k: {"rows": len(y), "accuracy": model.accuracy(x, y)} for k, (x, y) in tests.items()
-        }
-    else:
-        classifier = build_classifier(
-            settings.model, labels, seed=settings.seed, max_tokens=settings.max_tokens
-        )
-        _fit(classifier, texts, classes, settings, say)
-        results = {k: _evaluate(classifier, x, y, settings) for k, (x, y) in tests.items()}
-        save_classifier(classifier, folder / "classifier")
-    results["train_rows"] = len(texts)
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    say(json.dumps(results))
+    """Writes config.yaml, environment.json, `classifier/` (or judge.json) and results.json into
+    `folder`. A folder that is complete is left as it is.
+
+    Raises UserError for what the user can mend, before anything is written where possible.
+    """
+    if (folder / RESULTS).is_file():
+        say(f"{folder} is complete already: nothing to train")
+        return folder
+    if world_size() > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("a learned reward trains in one process; start it without torchrun")
+    job = _PairJob(settings) if settings.kind == "pairs" else _ClassJob(settings)
+    with guarded("config.yaml", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / ".config.yaml.part"
+        write_yaml(part, dump(settings))
+        os.replace(part, folder / "config.yaml")
+    with writing(folder):
+        shutil.rmtree(folder / MODEL, ignore_errors=True)  # a kill may have left it
+        write_environment(folder, settings)
+        with guarded(MODEL, folder):
+            results = job.run(folder, say)
+        write_results(folder, results)
+    for line in told(results):
+        say(line)
     return folder
 
 
-def halves(texts: Sequence[Any], labels: Sequence[Any], half: str) -> tuple[list[str], list[str]]:
-    """The named half of already shuffled rows: two halves share no row."""
-    n = len(texts) // 2
-    rows = {"all": slice(None), "first": slice(0, n), "second": slice(n, None)}[half]
-    return [str(t) for t in texts[rows]], [str(x) for x in labels[rows]]
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """results.json, whole or absent; what is not finite is null."""
+    part = folder / f".{RESULTS}.part"
+    text = json.dumps(finite(dict(results)), indent=1, ensure_ascii=False, allow_nan=False)
+    part.write_text(text + "\n", encoding="utf-8")
+    os.replace(part, folder / RESULTS)
 
 
 def crop(ids: Sequence[int], low: int, high: int, g: torch.Generator) -> list[int]:
@@ -80,6 +89,69 @@ def crop(ids: Sequence[int], low: int, high: int, g: torch.Generator) -> list[in
     return list(ids[start : start + width])
 
 
+class _PairJob:
+    """One score, from pairs."""
+
+    def __init__(self, settings: ClassifierSettings) -> None:
+        self.settings = settings
+        self.found = load_pairs(settings.data, settings.pairs)
+
+    def run(self, folder: Path, say: Say) -> dict[str, Any]:
+        return train_pairs(self.settings, self.found, folder / MODEL, say)
+
+
+class _ClassJob:
+    """Classes of texts, by a head or a bag of words."""
+
+    def __init__(self, settings: ClassifierSettings) -> None:
+        column, label = settings.data.text, settings.data.label
+        if column is None or label is None:
+            raise UserError(
+                "a classifier needs data.text and data.label: the columns of text and class"
+            )
+        self.settings = settings
+        found = splits(settings.data)
+        train, _ = found["train"]
+        rows = part_of(len(train[column]), settings.half, settings.share)
+        self.texts = [str(t) for t in train[column][rows]]
+        self.classes = [str(x) for x in train[label][rows]]
+        self.tests = {
+            k: ([str(x) for x in t[column]], [str(x) for x in t[label]])
+            for k, (t, _) in found.items()
+            if k != "train"
+        }
+        self.labels = sorted(set(self.classes))
+        if len(self.labels) < 2:
+            raise UserError(
+                f"data.label {label!r} has only the value {self.labels}; a classifier needs two"
+            )
+        odd = next((x for _, y in self.tests.values() for x in y if x not in self.labels), None)
+        if odd is not None:
+            raise UserError(
+                f"data.label {label!r}: {odd!r} is held out but is no class of the training rows "
+                f"{self.labels}; use more rows, or a larger share"
+            )
+
+    def run(self, folder: Path, say: Say) -> dict[str, Any]:
+        s = self.settings
+        say(f"{len(self.texts)} training texts, classes {self.labels}")
+        if s.kind == "tfidf":
+            judge = fit_tfidf(self.texts, self.classes, positive=self.labels[-1])
+            judge.save(folder / "judge.json")
+            results: dict[str, Any] = {
+                k: {"rows": len(y), "accuracy": judge.accuracy(x, y)}
+                for k, (x, y) in self.tests.items()
+            }
+        else:
+            classifier = start_classifier(s, self.labels)
+            classifier.notes["kind"] = "classes"
+            _fit(classifier, self.texts, self.classes, s, say)
+            results = {k: evaluate_classes(classifier, x, y, s) for k, (x, y) in self.tests.items()}
+            save_classifier(classifier, folder / MODEL)
+        results["train_rows"] = len(self.texts)
+        return results
+
+
 def _fit(
     classifier: TextClassifier,
     texts: list[str],
@@ -87,64 +159,37 @@ def _fit(
     settings: ClassifierSettings,
     say: Say,
 ) -> None:
-    """AdamW with linear warm-up and decay; fp32 masters where the backbone trains in bf16."""
     rows = classifier.encode(texts, max_tokens=4 * settings.max_tokens)
-    target = torch.tensor([classifier.labels.index(c) for c in classes])
-    live = [p for p in classifier.module.parameters() if p.requires_grad]
-    masters = [p if p.dtype == torch.float32 else p.detach().float() for p in live]
-    optimizer = torch.optim.AdamW(masters, lr=settings.lr, weight_decay=settings.weight_decay)
-    per_epoch = -(-len(rows) // settings.batch_size)
-    steps = per_epoch * settings.epochs
-    warm = max(1, int(settings.warmup_ratio * steps))
+    target = [classifier.labels.index(c) for c in classes]
     low, high = settings.crop_tokens
-    step, started, running = 0, time.perf_counter(), 0.0
-    for epoch in range(settings.epochs):
-        g = generator("classifier", settings.seed, epoch)
-        order = torch.randperm(len(rows), generator=g)
-        for index in order.split(settings.batch_size):
-            factor = min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
-            optimizer.param_groups[0]["lr"] = settings.lr * factor
-            ids, mask = classifier.batch([crop(rows[i], low, high, g) for i in index.tolist()])
-            logits = classifier.forward(ids, mask)
-            loss = cross_entropy(logits, target[index].to(logits.device))
-            loss.backward()
-            _step(optimizer, masters, live)
-            running = 0.95 * running + 0.05 * float(loss.detach()) if step else float(loss.detach())
-            step += 1
-            if step % max(1, steps // 10) == 0:
-                left = (time.perf_counter() - started) / step * (steps - step)
-                say(f"step {step} of {steps}, loss {running:.3f}, {left:.0f} s left")
+
+    def draw(index: list[int], g: torch.Generator) -> list[tuple[list[int], int]]:
+        return [(crop(rows[i], low, high, g), target[i]) for i in index]
+
+    def losses(items: Sequence[tuple[list[int], int]]) -> Tensor:
+        ids, mask = classifier.batch([classifier.closed(x) for x, _ in items])
+        logits = classifier.forward(ids, mask)
+        wanted = torch.tensor([y for _, y in items], device=logits.device)
+        return cross_entropy(logits, wanted, reduction="none")
+
+    fit(classifier.module, len(rows), settings, draw, losses, say)
 
 
-def _step(optimizer: torch.optim.Optimizer, masters: list[Tensor], live: list[Any]) -> None:
-    for m, p in zip(masters, live, strict=True):
-        if m is not p:
-            m.grad, p.grad = (None if p.grad is None else p.grad.float()), None
-    torch.nn.utils.clip_grad_norm_(masters, 1.0)
-    optimizer.step()
-    optimizer.zero_grad()
-    with torch.no_grad():
-        for m, p in zip(masters, live, strict=True):
-            if m is not p:
-                p.copy_(m)
-
-
-def _evaluate(
+def evaluate_classes(
     classifier: TextClassifier, texts: list[str], classes: list[str], settings: ClassifierSettings
 ) -> dict[str, Any]:
-    """Accuracy on whole texts (their last `max_tokens`) and on excerpts of given lengths."""
+    """The report on whole texts (their last `max_tokens`), and accuracy on excerpts of given
+    lengths."""
     truth = [classifier.labels.index(c) for c in classes]
-
-    def accuracy(given: list[str]) -> float:
-        predicted = classifier.logits(given, batch_size=128).argmax(1).tolist()
-        return sum(p == t for p, t in zip(predicted, truth, strict=True)) / len(truth)
-
-    out: dict[str, Any] = {"rows": len(texts), "accuracy": accuracy(texts)}
+    p = classifier.probabilities(texts, batch_size=128).double().numpy()
+    out = class_report(p, truth, classifier.lengths(texts), bins=settings.bins)
+    rows = classifier.encode(texts, max_tokens=4 * settings.max_tokens)
     for n in settings.evaluate_crops:
         g = generator("excerpts", settings.seed, n)
-        rows = classifier.encode(texts, max_tokens=4 * settings.max_tokens)
         excerpts = [
             classifier.tokenizer.decode(crop(r, n, n, g), skip_special_tokens=True) for r in rows
         ]
-        out[f"accuracy_on_{n}_tokens"] = accuracy(excerpts)
+        predicted = classifier.logits(excerpts, batch_size=128).argmax(1).tolist()
+        right = sum(p == t for p, t in zip(predicted, truth, strict=True))
+        out[f"accuracy_on_{n}_tokens"] = right / len(truth)
     return out

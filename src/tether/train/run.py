@@ -22,6 +22,7 @@ from tether.config.text_values import write_yaml
 from tether.core.weights import fingerprint as weights_hash
 from tether.distributed.total import main_process
 from tether.records import read_lines
+from tether.rewards.batch import Prompt
 from tether.train.agent import Agent
 from tether.train.build import Parts, build_agent, build_parts, check_data, set_threads
 from tether.train.disk import guarded
@@ -186,7 +187,7 @@ def evaluate_run(
 
 def generate(
     folder: str | Path,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     n: int = 1,
     *,
     max_new_tokens: int | None = None,
@@ -194,8 +195,9 @@ def generate(
     greedy: bool = False,
     seed: int = 0,
 ) -> list[list[str]]:
-    """n completions for each prompt from a run's final weights (or any model folder). Where the run
-    was trained on chat messages, a prompt is one message of the user."""
+    """n completions for each prompt from a run's final weights (or any model folder or hub id).
+    A prompt is text or chat messages; where the run was trained on chat messages, text is one
+    message of the user."""
     from tether.models.loading import load_language_model
     from tether.models.tokenizing import decode, encode_prompt, pad
     from tether.rollout.hf import HFEngine
@@ -218,7 +220,10 @@ def generate(
         max_new_tokens=max_new_tokens or sampling.max_new_tokens,
         temperature=temperature or sampling.temperature,
     )
-    asked = [[{"role": "user", "content": p}] if _chats(folder) else p for p in prompts]
+    chats = _chats(folder)
+    asked = [
+        [{"role": "user", "content": p}] if chats and isinstance(p, str) else p for p in prompts
+    ]
     ids, mask = pad([encode_prompt(lm.tokenizer, p) for p in asked], lm.padding_side, lm.pad)
     row = torch.arange(len(prompts)).repeat_interleave(n)
     empty = torch.zeros(len(row), 0, dtype=torch.long)

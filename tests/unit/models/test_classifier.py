@@ -16,7 +16,7 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from tests.models_for_tests import PAD, VOCAB, byte_tokenizer, tiny_module
+from tests.models_for_tests import EOS, PAD, VOCAB, byte_tokenizer, tiny_module
 from tether.config.errors import UserError
 from tether.config.run import LoraSettings, ModelSettings
 from tether.models.classifier import TextClassifier
@@ -152,3 +152,64 @@ def test_one_label_is_a_sigmoid(tmp_path: Path) -> None:
     settings = ModelSettings(path=backbone(tmp_path / "lm"), device="cpu")
     c = build_classifier(settings, ["reward"])
     torch.testing.assert_close(c.probabilities(TEXTS), c.logits(TEXTS).sigmoid())
+
+
+ENCODER_DECODERS = ("t5", "mt5", "bart", "mbart")
+
+
+@pytest.mark.parametrize("kind", ENCODER_DECODERS)
+@pytest.mark.parametrize("lora", (None, LoraSettings(rank=2)))
+def test_encoder_decoders_save_and_load(tmp_path: Path, kind: str, lora) -> None:  # type: ignore[no-untyped-def]
+    c = built(tmp_path / "lm", kind, lora)
+    trainable = {n for n, p in c.module.named_parameters() if p.requires_grad}
+    assert any("classification_head" in n for n in trainable)
+    if lora:
+        assert all("lora" in n or "classification_head" in n for n in trainable)
+    save_classifier(c, tmp_path / "out")
+    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    torch.testing.assert_close(again.logits(TEXTS), c.logits(TEXTS), atol=1e-6, rtol=0)
+    one = torch.cat([c.logits([t]) for t in TEXTS])
+    torch.testing.assert_close(c.logits(TEXTS), one, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ("t5", "bart"))
+def test_an_encoder_decoder_keeps_the_language_models_weights(tmp_path: Path, kind: str) -> None:
+    c = built(tmp_path / "lm", kind)
+    lm = tiny_module(kind, sharp=3.0)
+    theirs = dict(lm.get_encoder().named_parameters())
+    mine = dict(c.core.get_encoder().named_parameters())
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(p, theirs[n]) for n, p in mine.items())
+
+
+def test_their_rows_have_one_eos_at_the_end(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm", "t5")
+    ab, ef = (c.tokenizer(t, add_special_tokens=False)["input_ids"] for t in ("ab", "ef"))
+    assert c.encode(["ab", "", "a</s>b"]) == [[*ab, EOS], [EOS], [*ab, EOS]]
+    assert c.encode(["abcdef"], max_tokens=3) == [[*ef, EOS]]
+    assert torch.isfinite(c.logits(["ab", "", "a</s>b"])).all()
+
+
+def test_models_without_a_head_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no classification head for marian models"):
+        built(tmp_path / "lm", "marian")
+
+
+def test_the_folder_of_a_run_will_do(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm")
+    c.notes["scores"] = {"test": {"mean": 1.0, "std": 2.0}}
+    save_classifier(c, tmp_path / "run" / "classifier")
+    again = load_classifier(str(tmp_path / "run"), device="cpu")
+    assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
+    assert again.notes == c.notes
+
+
+def test_completions_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    c = built(tmp_path / "lm")
+    c.max_tokens = 5
+    assert c.room == 5
+    assert c.beyond(["12345", "123456", "", "éé", "ééé"]) == [1, 4]  # two bytes each
+    assert c.lengths(["", "abc"]) == [0, 3]
+    c = built(tmp_path / "lm5", "t5")
+    c.max_tokens = 5
+    assert c.room == 4 and c.beyond(["1234", "12345"]) == [1]  # one is for EOS

@@ -1,0 +1,222 @@
+"""`tether reward-model pairs`: preference pairs sampled from two runs or models.
+
+    prompts -> a completion of A and one of B -> filter -> raters -> pairs.jsonl
+
+Raters are simulated (see `raters`), or the pairs go to a form for people. With A = B the pairs are
+two samples of one model, with another seed each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from tether.config.errors import UserError
+from tether.config.parts import build
+from tether.config.run import DataSettings, RunSettings
+from tether.config.settings import read
+from tether.distributed.seeds import generator, seed_of
+from tether.models.loading import load_tokenizer
+from tether.rewards.batch import Prompt
+from tether.studies.raters import Candidate, form_texts, judged, rater, read_reward, scores
+from tether.tasks.loading import load_task
+from tether.tasks.task import Task
+from tether.train.run import generate
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """What is sampled, and how."""
+
+    a: str
+    b: str
+    """Runs, folders of models, or hub ids."""
+    data: str | None = None
+    """File, folder or hub id of the prompts; default: the training prompts of the run `a`."""
+    column: str = "prompt"
+    """Column of the prompts in `data`."""
+    prompts: int = 128
+    """The first of them after a shuffle by `seed`."""
+    per_prompt: int = 1
+    """Pairs of each."""
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    """Default: as in the run, else as a run has it by default."""
+    seed: int = 0
+    filter: str | None = None
+    """Reward (a word or a mapping): a pair stays where both completions have at least `least`."""
+    least: float = 1.0
+
+
+def collect(
+    chosen: Sampling,
+    *,
+    out: Path | None = None,
+    form: Path | None = None,
+    raters: Sequence[str] = (),
+    noise: float = 1.0,
+    say: Say = print,
+) -> dict[str, Any]:
+    """Sample, filter, and write `out` (judged by `raters`) or `form` (for people); the counts.
+
+    Raises UserError before sampling for what can be known then: a file that exists, a rater that
+    cannot be read, a run without weights.
+    """
+    if (out is None) == (form is None):
+        raise UserError("give either --out PAIRS.jsonl with --rater, or --form FORM.csv for people")
+    if bool(raters) != (out is not None):
+        raise UserError("--out needs at least one --rater NAME=REWARD, and --form takes none")
+    target = out or form
+    assert target is not None
+    free([target, facts_of(target)])
+    judges = [rater(text, noise, chosen.seed) for text in raters]
+    names = [r.name for r in judges]
+    if len(set(names)) < len(names):
+        raise UserError(f"two raters have one name: {names}; a name stands in each row")
+    for r in judges:
+        r.reward.check()
+    wanted = None
+    if chosen.filter is not None:
+        wanted = build("reward", read_reward(chosen.filter, "--filter"), "--filter")
+        wanted.check()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    settings = _settings(chosen.a)
+    _settings(chosen.b)
+    tokenizer = load_tokenizer(settings.model)
+    task = _prompts(chosen, settings, tokenizer)
+    candidates, counts = _sampled(chosen, task, say)
+    if wanted is not None and candidates:
+        values = scores(wanted, candidates, tokenizer)
+        kept = [c for c, v in zip(candidates, values, strict=True) if min(v) >= chosen.least]
+        counts["filtered_out"] = len(candidates) - len(kept)
+        candidates = kept
+    if not candidates:
+        raise UserError(f"no pair is left ({_told(counts)}); sample more prompts, or filter less")
+    counts["pairs"] = len(candidates)
+    if out is not None:
+        rows = judged(candidates, judges, tokenizer)
+        texts = {out: pairs_text(rows)}
+    else:
+        texts = form_texts(candidates, target, chosen.seed)
+    facts = {
+        "a": chosen.a, "b": chosen.b, "seed": chosen.seed, "filter": chosen.filter,
+        "raters": [r.facts() for r in judges], **counts,
+    }  # fmt: skip
+    write({**texts, facts_of(target): json.dumps(facts, indent=1, ensure_ascii=False) + "\n"})
+    say(f"{target}: {_told(counts)}")
+    return facts
+
+
+def facts_of(target: Path) -> Path:
+    """Where the counts and settings of a file of pairs stand."""
+    return target.with_name(target.name + ".facts.json")
+
+
+def free(paths: Sequence[Path]) -> None:
+    """Raises UserError where a file exists: nothing is overwritten."""
+    taken = next((p for p in paths if p.exists()), None)
+    if taken is not None:
+        raise UserError(f"{taken} exists; choose another name, nothing is overwritten")
+
+
+def write(texts: Mapping[Path, str]) -> None:
+    """Files, each whole or not at all, the first last: it is there only when the others are."""
+    for path, text in reversed(list(texts.items())):
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(text, encoding="utf-8", newline="")  # a form has line ends of its own
+            os.replace(part, path)
+        except OSError as e:
+            raise UserError(f"cannot write {path}: {e.strerror or e}") from e
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(r, ensure_ascii=False, default=str) + "\n" for r in rows)
+
+
+def pairs_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """JSON lines of judged pairs."""
+    return "".join(json.dumps(r, ensure_ascii=False, default=str) + "\n" for r in rows)
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{k.replace('_', ' ')} {n}" for k, n in counts.items())
+
+
+def _settings(source: str) -> RunSettings:
+    """Of a run, or those that load a model. Raises UserError for a run that cannot write."""
+    folder = Path(source)
+    if not (folder / "config.yaml").is_file():
+        return RunSettings(model=replace(RunSettings().model, path=source))
+    settings = read(folder)
+    if not isinstance(settings, RunSettings):
+        raise UserError(f"{folder} is a reward model: it writes no text")
+    if not (folder / "policy").is_dir():
+        raise UserError(
+            f"{folder} has no policy/: train it with --checkpoint.export true, and to its end"
+        )
+    return settings
+
+
+def _prompts(chosen: Sampling, settings: RunSettings, tokenizer: Any) -> Task:
+    """The training prompts of `data`, or of the run as it reads them."""
+    data = settings.data
+    if chosen.data is not None:
+        data = DataSettings(path=chosen.data, prompt=chosen.column, validation_rows=0)
+    elif not data.path:
+        raise UserError(f"{chosen.a} is a model, not a run: say which prompts: --data FILE")
+    data = replace(data, limit=None)
+    caps = {"validation": 1, "test": 1}
+    task = load_task(data, tokenizer, settings.sampling, caps=caps)["train"]
+    assert task is not None  # `splits` refuses data without rows
+    return task
+
+
+def _sampled(chosen: Sampling, task: Task, say: Say) -> tuple[list[Candidate], dict[str, int]]:
+    order = torch.randperm(len(task), generator=generator("pairs", chosen.seed)).tolist()
+    rows = order[: chosen.prompts]
+    prompts: list[Prompt] = [task.raw_prompts[i] for i in rows]
+    sides = []
+    for side, source in (("a", chosen.a), ("b", chosen.b)):
+        say(f"{len(prompts)} prompts, {chosen.per_prompt} completions each, of {source}")
+        sides.append(
+            generate(
+                source,
+                prompts,
+                chosen.per_prompt,
+                max_new_tokens=chosen.max_new_tokens,
+                temperature=chosen.temperature,
+                seed=seed_of("pairs", chosen.seed, side),
+            )
+        )
+    names = _names(chosen)
+    out: list[Candidate] = []
+    equal = 0
+    for i, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
+        columns = {k: v[row] for k, v in task.columns.items()}
+        for j, (a, b) in enumerate(zip(sides[0][i], sides[1][i], strict=True)):
+            if a == b:
+                equal += 1
+                continue
+            pair = f"{chosen.seed}-{task.source[row]}-{j}"
+            out.append(Candidate(pair, prompt, (a, b), names, columns))
+    counts = {"prompts": len(prompts), "sampled": len(prompts) * chosen.per_prompt, "equal": equal}
+    return out, counts
+
+
+def _names(chosen: Sampling) -> tuple[str, str]:
+    """Short names of the sources, told apart where they would be equal."""
+    a, b = (Path(x).name or x for x in (chosen.a, chosen.b))
+    return (a, b) if a != b else (f"{a} (a)", f"{b} (b)")
