@@ -40,3 +40,21 @@ def tiny_llama() -> LanguageModel:
 @pytest.fixture
 def tiny_t5() -> LanguageModel:
     return tiny("t5")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of the metrics' contract (tests/contracts/test_metrics.py), where it ran."""
+    rows: dict[str, tuple[str, ...]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for key, row in getattr(report, "user_properties", ()):
+                if key == "metric":
+                    rows[row[0]] = tuple(row)
+    if rows:
+        head = ("metric", "version", "value", "1,000 rows, s", "again, s", "card, s", "")
+        table = [head, *(rows[name] for name in sorted(rows))]
+        wide = [max(len(row[i]) for row in table) for i in range(6)]
+        terminalreporter.section("metrics on 1,000 rows")
+        for row in table:
+            cells = [cell.ljust(n) for cell, n in zip(row[:6], wide, strict=True)]
+            terminalreporter.write_line("  ".join([*cells, row[6]]).rstrip())

@@ -59,3 +59,12 @@ def test_the_two_averages_are_different_numbers() -> None:
 def test_the_limit_counts_predicted_tokens() -> None:
     s, _ = whole_texts([[5, 6, 7]], start=None, pad_id=0, limit=1)
     assert s.completion.tolist() == [[6]]
+
+
+def test_the_three_perplexities_have_three_names() -> None:
+    """An average of perplexities is not sold as the pooled one, nor windows of a joined text."""
+    from tether.config.catalog import CATALOG, load
+
+    names = [n for n in CATALOG["metric"] if n.startswith("perplexity")]
+    assert {"perplexity", "perplexity_mean_of_texts", "perplexity_joined"} <= set(names)
+    assert len({load("metric", n) for n in names}) == len(names)

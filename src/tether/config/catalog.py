@@ -59,6 +59,9 @@ CATALOG: dict[str, dict[str, str]] = {
         "function": "tether.rewards.function:FunctionReward",
         "classifier": "tether.rewards.classifier:ClassifierReward",
         "ensemble": "tether.rewards.ensemble:EnsembleReward",
+        "metric": "tether.rewards.metric:MetricReward",
+        "repeat_penalty": "tether.rewards.repeat_penalty:RepeatPenalty",
+        "concept_preference": "tether.rewards.concept_preference:ConceptPreference",
         "lexicon": "tether.rewards.lexicon:LexiconReward",
         "length": "tether.rewards.length:LengthReward",
         "contains": "tether.rewards.contains:ContainsReward",
@@ -70,6 +73,35 @@ CATALOG: dict[str, dict[str, str]] = {
         "graph": "tether.rollout.graph:GraphEngine",
     },
     "metric": {
+        "rouge_1": "tether.metrics.rouge:Rouge1",
+        "rouge_2": "tether.metrics.rouge:Rouge2",
+        "rouge_l": "tether.metrics.rouge:RougeL",
+        "rouge_lsum": "tether.metrics.rouge:RougeLsum",
+        "rouge_l_max": "tether.metrics.rouge:RougeLMax",
+        "bleu": "tether.metrics.translation:Bleu",
+        "sacre_bleu": "tether.metrics.translation:SacreBleu",
+        "chrf": "tether.metrics.translation:ChrF",
+        "ter": "tether.metrics.translation:TER",
+        "meteor": "tether.metrics.meteor:Meteor",
+        "bert_score": "tether.metrics.bertscore:BertScore",
+        "cider_d": "tether.metrics.cider:CiderD",
+        "spice": "tether.metrics.spice:Spice",
+        "parent": "tether.metrics.parent:Parent",
+        "bleurt": "tether.metrics.bleurt:Bleurt",
+        "summac": "tether.metrics.summac:SummaC",
+        "mauve": "tether.metrics.mauve:Mauve",
+        "coverage": "tether.metrics.coverage:Coverage",
+        "intent_accuracy": "tether.rewards.learned_metrics:IntentAccuracy",
+        "classifier": "tether.rewards.learned_metrics:LearnedClassifier",
+        "preference": "tether.rewards.learned_metrics:PreferenceModel",
+        "msttr": "tether.metrics.diversity:MSTTR",
+        "distinct_1": "tether.metrics.diversity:Distinct1",
+        "distinct_2": "tether.metrics.diversity:Distinct2",
+        "distinct_n": "tether.metrics.diversity:DistinctN",
+        "ngram_entropy": "tether.metrics.diversity:NgramEntropy",
+        "unique_ngrams": "tether.metrics.diversity:UniqueNgrams",
+        "common_ngram_share": "tether.metrics.diversity:CommonNgramShare",
+        "length": "tether.metrics.diversity:Length",
         "drift": "tether.metrics.drift:own_samples",
         "drift_on_human": "tether.metrics.drift:on_human",
         "drift_on_domains": "tether.metrics.drift:on_domains",
@@ -77,9 +109,6 @@ CATALOG: dict[str, dict[str, str]] = {
         "perplexity_mean_of_texts": "tether.metrics.perplexity:mean_of_texts",
         "perplexity_joined": "tether.metrics.perplexity:joined",
         "perplexity_by_group": "tether.metrics.perplexity:by_group",
-        "distinct_n": "tether.metrics.text:distinct_n",
-        "common_ngram_share": "tether.metrics.text:common_ngram_share",
-        "length": "tether.metrics.text:mean_length",
     },
     "task": {
         "imdb": "tether.tasks.imdb:IMDB",
@@ -176,6 +205,7 @@ BASES: dict[str, str] = {
     "tether.tasks.environment:Environment": "environment",
     "tether.rollout.engine:Engine": "engine",
     "tether.tasks.definition:TaskDefinition": "task",
+    "tether.metrics.base:Metric": "metric",
 }
 """Base class -> family: a nested part is recognised by name, and so without torch."""
 
@@ -185,6 +215,12 @@ def names(family: str) -> list[str]:
     if family not in CATALOG:
         raise unknown("family", family, CATALOG, "the catalog")
     return sorted(CATALOG[family])
+
+
+def kinds(family: str) -> list[str]:
+    """Names of one family that are classes with settings: what a nested part can be. Of metrics the
+    others are measurements that evaluations make from a model's scores."""
+    return [n for n, address in CATALOG[family].items() if address.split(":")[1][0].isupper()]
 
 
 def target(family: str, kind: str, where: str = "") -> str:

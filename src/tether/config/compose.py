@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tether.config.catalog import CATALOG, load
+from tether.config.catalog import load
 from tether.config.errors import UserError
 from tether.config.layers import apply_overrides, merge
 from tether.config.parts import Place, as_part
@@ -74,8 +74,7 @@ def proposal(mapping: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"data": given, "sampling": dict(task.sampling)}
     if task.evaluation:
         out["evaluation"] = {"sampling": dict(task.evaluation)}
-    kinds = {v["kind"] for v in task.rewards.values()}
-    if "rewards" not in mapping and kinds <= set(CATALOG["reward"]):
+    if "rewards" not in mapping:
         out["rewards"] = {k: dict(v) for k, v in task.rewards.items()}
     return out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from tether.config.catalog import kinds as configurable
 from tether.config.describe import schema
 from tether.config.types_as_text import (
     DictType,
@@ -27,10 +28,10 @@ def json_schema(job: str = "policy") -> dict[str, Any]:
         name: _object(d["fields"], d["summary"]) for name, d in shipped["settings"].items()
     }
     for family, kinds in shipped["parts"].items():
-        if family in ("recipe", "metric"):
+        if family == "recipe":
             continue
         users = {"properties": {"kind": {"type": "string", "pattern": ":"}}, "required": ["kind"]}
-        choices = [_part(kind, d) for kind, d in kinds.items()]
+        choices = [_part(kind, kinds[kind]) for kind in configurable(family)]
         definitions[f"part_{family}"] = {"anyOf": [*choices, users]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

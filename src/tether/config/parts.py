@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from tether.config.catalog import address_of, family_of, kind_of, load, load_object
+from tether.config.catalog import (
+    CATALOG,
+    address_of,
+    family_of,
+    kind_of,
+    kinds,
+    load,
+    load_object,
+)
 from tether.config.describe import (
     SETTINGS_MODULE,
     Description,
@@ -139,7 +147,7 @@ def _union(hint: UnionType, value: Any, place: Place, construct: bool) -> Any:
             return convert(m, value, place, construct)
         except UserError as e:
             deep = isinstance(m, PartType | SettingsType) and isinstance(value, Mapping)
-            if deep:
+            if deep or (isinstance(m, PartType) and isinstance(value, str)):
                 first = first or e
     raise first or _wrong(hint, value, place)
 
@@ -202,6 +210,11 @@ def _part(hint: PartType, value: Any, place: Place, construct: bool) -> Any:
         raise UserError(f"{place.path}{_from(place)} says no kind; add kind: NAME or file.py:Class")
     if hint.kind is not None and kind != hint.kind:
         raise UserError(f"{place.path}{_from(place)} must be of kind '{hint.kind}', not '{kind}'")
+    if kind in CATALOG[hint.family] and kind not in kinds(hint.family):
+        raise UserError(
+            f"{place.path}{_from(place)}: '{kind}' is measured by every evaluation from a model's "
+            f"scores; choose another {hint.family}"
+        )
     if not construct:
         description = part_description(hint.family, kind, str(place))
         fields = _fields(description, value, place, False, skip="kind")
@@ -239,8 +252,6 @@ def reward_part(text: str) -> dict[str, Any]:
     the folder or hub id of a classifier."""
     if ":" in text and not Path(text).exists():
         return {"kind": "function", "function": text}
-    from tether.config.catalog import CATALOG
-
     if text in CATALOG["reward"]:
         return {"kind": text}
     if Path(text).exists() or "/" in text:

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from tether.config import catalog
-from tether.config.catalog import CATALOG, address_of, kind_of, load
+from tether.config.catalog import address_of, kind_of, kinds, load
 from tether.config.compose import compose
 from tether.config.describe import describe, field_docs, part_description
 from tether.config.errors import UserError
@@ -58,8 +58,8 @@ def user(tmp_path, monkeypatch) -> str:
     ("family", "kind"),
     [
         (f, k)
-        for f in ("algorithm", "tether", "trigger", "controller", "reward", "engine")
-        for k in CATALOG[f]
+        for f in ("algorithm", "tether", "trigger", "controller", "reward", "engine", "metric")
+        for k in kinds(f)
     ],
 )
 def test_ours_come_back(family: str, kind: str) -> None:

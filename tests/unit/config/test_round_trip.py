@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tether.config.catalog import CATALOG
+from tether.config.catalog import CATALOG, kinds
 from tether.config.compose import compose
 from tether.config.describe import part_description, settings_description
 from tether.config.errors import UserError
@@ -51,8 +51,8 @@ def values(hint: Any, depth: int = 2) -> st.SearchStrategy[Any]:
     if isinstance(hint, SettingsType):
         return some(settings_description(hint.name)["fields"], depth - 1)
     if isinstance(hint, PartType):
-        kinds = [hint.kind] if hint.kind else sorted(CATALOG[hint.family])
-        return st.sampled_from(kinds).flatmap(lambda k: part(hint.family, k, depth - 1))
+        names = [hint.kind] if hint.kind else sorted(kinds(hint.family))
+        return st.sampled_from(names).flatmap(lambda k: part(hint.family, k, depth - 1))
     if isinstance(hint, ListType):
         return st.lists(values(hint.item, depth), max_size=3)
     if isinstance(hint, DictType):

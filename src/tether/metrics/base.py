@@ -1,0 +1,264 @@
+"""The seam of a metric of texts: samples in, one result out that says what it is.
+
+A metric is a dataclass whose fields are its settings. It scores distinct rows once, keeps what it
+scored (policies repeat themselves, and references come back every update), and gives one value a
+sample where it has one, and one for the corpus, which need not be their mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from tether.config.describe import plain
+from tether.config.errors import UserError
+
+Scored: TypeAlias = tuple[float, ...]
+"""Value of one row, then its parts in the order of `Metric.parts`."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """n texts and what is known about them. Every list has length n."""
+
+    texts: Sequence[str]
+    references: Sequence[Sequence[str]] | None = None
+    """Human texts, one or several a sample."""
+    prompts: Sequence[str] | None = None
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Further columns of the samples' rows (concepts, table, intent)."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample, hashable; `extra` holds the columns that the metric reads, frozen."""
+
+    text: str
+    references: tuple[str, ...] = ()
+    prompt: str = ""
+    extra: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """What was measured, and by what: numbers of different signatures are not comparable."""
+
+    name: str
+    value: float | None
+    """Of the corpus; None = nothing to measure (no samples)."""
+    per_sample: list[float] | None
+    """n values, None for a metric of whole corpora."""
+    version: str
+    """Implementation and its version: `sacrebleu 2.6.0`, `tether/1`."""
+    settings: dict[str, Any]
+    parts: dict[str, float] = field(default_factory=dict)
+    """Further values of the corpus, such as precision and recall."""
+    n: int = 0
+
+    @property
+    def signature(self) -> str:
+        """`name|version|setting=value|...`, settings by name."""
+        pairs = [f"{k}={self.settings[k]}" for k in sorted(self.settings)]
+        return "|".join([self.name, self.version, *pairs])
+
+
+class ScoreCache:
+    """The newest scores by row; safe in several threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._scores: OrderedDict[Row, Scored] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, row: Row) -> Scored | None:
+        with self._lock:
+            found = self._scores.get(row)
+            if found is not None:
+                self._scores.move_to_end(row)
+            return found
+
+    def put(self, row: Row, score: Scored) -> None:
+        with self._lock:
+            self._scores[row] = score
+            while len(self._scores) > self.limit:
+                self._scores.popitem(last=False)
+
+
+@dataclass
+class Metric:
+    """Base of every metric of texts. A subclass is a dataclass and defines `score`."""
+
+    name: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    """Distribution that does the work; empty = this library."""
+    revision: ClassVar[int] = 1
+    """Of our own implementations; raised when their numbers change."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """Names of what `score` gives after the value."""
+    needs_references: ClassVar[bool] = True
+    higher_is_better: ClassVar[bool] = True
+    per_sample: ClassVar[bool] = True
+    """False = only a corpus has a value; such a metric is no reward."""
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    """Smallest and largest value (inf where there is none)."""
+    seconds_per_1000: ClassVar[float] = math.inf
+    """Time that 1,000 rows of a sentence may take on one core, the card's limit; of a metric with a
+    model for a model of no size."""
+    beside: ClassVar[tuple[str, ...]] = ("batch_size", "device")
+    """Settings that change no number: left out of the result's settings and signature."""
+    cache_rows: ClassVar[int] = 20_000
+
+    def __post_init__(self) -> None:
+        self._cache = ScoreCache(self.cache_rows)
+        self._busy = threading.Lock()
+
+    @property
+    def version(self) -> str:
+        """Implementation and its version."""
+        return installed(self.package) if self.package else f"tether/{self.revision}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields that decide the number, as a file holds them."""
+        names = [f.name for f in dataclasses.fields(self) if f.init and f.name not in self.beside]
+        return {name: plain(getattr(self, name)) for name in names}
+
+    @property
+    def cached(self) -> bool:
+        """Whether a row's score is a function of the row alone."""
+        return True
+
+    @property
+    def no_reward(self) -> str:
+        """Why this metric, as it is set, cannot be a reward; empty = it can."""
+        return "" if self.per_sample else "it has a value for a corpus only"
+
+    def columns(self) -> tuple[str, ...]:
+        """Dataset columns that it reads beside the references."""
+        return ()
+
+    def check(self) -> None:
+        """Raise UserError for what can be known to fail before anything expensive starts."""
+
+    def prepare(self) -> None:
+        """Load what `score` needs; called once before the first batch."""
+
+    def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
+        """Value and parts of distinct rows. Never called for no rows, nor in two threads at once.
+        An empty text is legal (B38)."""
+        raise NotImplementedError(f"{type(self).__name__} has no score")
+
+    def corpus(self, rows: Sequence[Row], scores: Sequence[Scored]) -> Scored:
+        """Value and parts of a corpus of n > 0 rows: their means unless a metric says otherwise."""
+        n = len(scores)
+        return tuple(math.fsum(x) / n for x in zip(*scores, strict=True))
+
+    def as_reward(self, value: float) -> float:
+        """A sample's value as a reward, where more is better."""
+        return value if self.higher_is_better else -value
+
+    def __call__(self, samples: Samples) -> MetricResult:
+        """Measure. Raises UserError: references or columns are missing, or a row's are empty."""
+        rows = self.rows(samples)
+        scores = self._scores(rows) if self.per_sample else []
+        of_corpus: Scored = ()
+        if rows:
+            with self._busy:
+                of_corpus = self.corpus(rows, scores)
+        return MetricResult(
+            self.name,
+            of_corpus[0] if of_corpus else None,
+            [s[0] for s in scores] if self.per_sample else None,
+            self.version,
+            self.settings,
+            dict(zip(self.parts, of_corpus[1:], strict=True)) if of_corpus else {},
+            len(rows),
+        )
+
+    def rows(self, samples: Samples) -> list[Row]:
+        """The samples with what this metric reads, checked."""
+        n = len(samples)
+        references: list[tuple[str, ...]] = [()] * n
+        if self.needs_references:
+            references = _references(self.name, samples)
+        extra = [_column(self.name, samples, c) for c in self.columns()]
+        prompts = samples.prompts if samples.prompts is not None else [""] * n
+        if len(prompts) != n:
+            raise UserError(f"{self.name}: {len(prompts)} prompts for {n} texts")
+        return [
+            Row(samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra))
+            for i in range(n)
+        ]
+
+    def _scores(self, rows: Sequence[Row]) -> list[Scored]:
+        found: dict[Row, Scored] = {}
+        if self.cached:
+            found = {r: s for r in set(rows) if (s := self._cache.get(r)) is not None}
+        new = [r for r in dict.fromkeys(rows) if r not in found]
+        if new:
+            with self._busy:
+                scored = self.score(new)
+            for row, values in zip(new, scored, strict=True):
+                found[row] = values
+                if self.cached:
+                    self._cache.put(row, values)
+        return [found[r] for r in rows]
+
+
+def _references(name: str, samples: Samples) -> list[tuple[str, ...]]:
+    if samples.references is None:
+        raise UserError(f"{name} compares with references, and none are given")
+    if len(samples.references) != len(samples):
+        raise UserError(f"{name}: {len(samples.references)} references for {len(samples)} texts")
+    out = []
+    for i, given in enumerate(samples.references):
+        texts = (given,) if isinstance(given, str) else tuple(given)
+        if not texts or any(not isinstance(t, str) or not t.strip() for t in texts):
+            raise UserError(
+                f"{name}: row {i + 1} has an empty reference ({list(texts)!r:.60}); leave such "
+                "rows out, or give them a text"
+            )
+        out.append(texts)
+    return out
+
+
+def _column(name: str, samples: Samples, column: str) -> Sequence[Any]:
+    if column not in samples.columns:
+        raise UserError(f"{name} reads the column {column!r}; there are {sorted(samples.columns)}")
+    values = samples.columns[column]
+    if len(values) != len(samples):
+        raise UserError(f"{name}: {len(values)} values of {column!r} for {len(samples)} texts")
+    return values
+
+
+def frozen(value: Any) -> Any:
+    """Lists and arrays as tuples and mappings as tuples of pairs, at every depth: hashable."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return tuple((k, frozen(v)) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(frozen(v) for v in value)
+    return value
+
+
+def installed(package: str) -> str:
+    """`package version`; `package` alone where it is not installed."""
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return package
+
+
+def missing(metric: str, package: str, install: str) -> UserError:
+    """The one line for a package that is not there."""
+    return UserError(f"the metric {metric} needs the package {package}: {install}")

@@ -1,0 +1,93 @@
+"""Any metric with a value a sample as a reward.
+
+    score_i = metric.as_reward(value_i)     1 - TER for TER, minus the value where less is better
+
+One call of the metric for the batch. The references are a column of the dataset; with several a
+row the metric decides what to make of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tether.config.errors import UserError
+from tether.metrics.base import Metric, Samples
+from tether.rewards.base import Reward
+from tether.rewards.batch import RewardBatch
+
+
+@dataclass
+class MetricReward(Reward):
+    """Value of a metric of the catalog (`tether list metrics`), by sample."""
+
+    metric: Metric | None = None
+    """Name of a metric, or {kind: NAME, ...} with its settings."""
+    references: str = "references"
+    """Column of human texts: a text or a list of texts a row. Metrics without references ignore
+    it."""
+    strip: bool = True
+    """Measure the completion without the white space around it."""
+
+    @property
+    def source(self) -> str:
+        return f"metric {self.metric.name}" if self.metric is not None else "metric"
+
+    def needs(self) -> tuple[str, ...]:
+        metric = self._metric()
+        return (*((self.references,) if metric.needs_references else ()), *metric.columns())
+
+    def check(self) -> None:
+        """What the metric needs is there (packages, WordNet, files), and it can be a reward."""
+        metric = self._metric()
+        if metric.no_reward:
+            raise UserError(f"the metric {metric.name} cannot be a reward: {metric.no_reward}")
+        metric.check()
+
+    def prepare(self) -> None:
+        self._metric().prepare()
+
+    def _metric(self) -> Metric:
+        if self.metric is None:
+            raise UserError("a metric reward needs `metric`: a name of `tether list metrics`")
+        return self.metric
+
+    def __call__(self, batch: RewardBatch) -> Sequence[Any]:
+        metric = self._metric()
+        values: list[float | None] = [None] * len(batch)
+        kept = list(range(len(batch)))
+        if metric.needs_references:
+            given = batch.columns.get(self.references)
+            if given is None:
+                raise UserError(f"reward {self.source}: there is no column {self.references!r}")
+            if self.missing == "drop":
+                kept = [i for i in kept if texts_of(given[i])]
+        if kept:
+            result = metric(self.samples(batch, kept))
+            assert result.per_sample is not None
+            for i, value in zip(kept, result.per_sample, strict=True):
+                values[i] = metric.as_reward(value)
+        return values
+
+    def samples(self, batch: RewardBatch, rows: Sequence[int]) -> Samples:
+        """What the metric reads of these rows of the batch."""
+        metric = self._metric()
+        texts = [batch.texts[i].strip() if self.strip else batch.texts[i] for i in rows]
+        references = None
+        if metric.needs_references:
+            column = batch.columns[self.references]
+            references = [texts_of(column[i]) for i in rows]
+        prompts = batch.prompt_texts
+        columns = {
+            c: [batch.columns[c][i] for i in rows] for c in metric.columns() if c in batch.columns
+        }
+        return Samples(texts, references, [prompts[i] for i in rows], columns)
+
+
+def texts_of(value: Any) -> list[str]:
+    """A reference column's value as texts; blank ones are left out."""
+    if value is None:
+        return []
+    texts = [value] if isinstance(value, str) else list(value)
+    return [t for t in texts if isinstance(t, str) and t.strip()]

@@ -1,0 +1,204 @@
+"""Adapters over models and optional packages: what they compute, and what they say they need."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from tests.models_for_tests import EOS, PAD, VOCAB, byte_tokenizer
+from tether.config.errors import UserError
+from tether.config.parts import build
+from tether.metrics.base import Metric, Samples
+from tether.metrics.bertscore import BertScore
+from tether.metrics.bleurt import Bleurt
+from tether.metrics.mauve import Mauve
+from tether.metrics.sentence_pairs import load_pair_model
+from tether.metrics.spice import Spice
+from tether.metrics.summac import SummaC
+
+
+def save_bert(folder: Path, labels: list[str] | None = None) -> Path:
+    """A random BERT of two layers that reads bytes."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64, pad_token_id=PAD, eos_token_id=EOS,
+    )  # fmt: skip
+    if labels is None:
+        model: Any = transformers.BertModel(config)
+    else:
+        config.num_labels = len(labels)
+        config.id2label = dict(enumerate(labels))
+        model = transformers.BertForSequenceClassification(config)
+        model.classifier.weight.data.mul_(30)
+    model.eval().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_bert_score_is_greedy_cosine_matching(tmp_path: Path) -> None:
+    pytest.importorskip("bert_score", reason="bert-score is absent")
+    folder = str(save_bert(tmp_path / "bert"))
+    metric = BertScore(model=folder, layer=2, device="cpu")
+    metric.check()
+    texts = ["a cat", "", "dogs bark"]
+    references = [["the cat sat", "a dog"], ["x"], ["dogs bark"]]
+    result = metric(Samples(texts, references))
+
+    model, tokenizer = transformers.AutoModel.from_pretrained(folder), byte_tokenizer()
+
+    def vectors(text: str) -> torch.Tensor:
+        with torch.no_grad():
+            out = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        return torch.nn.functional.normalize(out, dim=-1)
+
+    def f1(text: str, reference: str) -> float:
+        cosine = vectors(text) @ vectors(reference).T
+        p, r = cosine.max(1).values.mean(), cosine.max(0).values.mean()
+        return float(2 * p * r / (p + r))
+
+    want = [max(f1("a cat", r) for r in references[0]), 0.0, 1.0]
+    assert result.per_sample == pytest.approx(want, abs=1e-5)
+    assert 0.0 < want[0] < 0.999
+    assert result.settings["layer"] == 2 and "device" not in result.settings
+
+
+def test_bert_score_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bert_score", reason="bert-score is absent")
+    with pytest.raises(UserError, match="needs `model`"):
+        BertScore().check()
+    with pytest.raises(UserError, match="needs `layer` for somewhere"):
+        BertScore(model="somewhere").check()
+    with pytest.raises(UserError, match="somewhere cannot be read as an encoder"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        BertScore(model="/nowhere/somewhere", layer=1).prepare()
+
+
+def test_bleurt_reads_reference_and_text(tmp_path: Path) -> None:
+    folder = str(save_bert(tmp_path / "bleurt", ["score"]))
+    metric = Bleurt(model=folder, device="cpu", batch_size=2)
+    texts, references = ["a cat", "dogs", ""], [["the cat", "a dog sat"], ["dogs bark"], ["x"]]
+    got = metric(Samples(texts, references)).per_sample
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = byte_tokenizer()
+
+    def alone(reference: str, text: str) -> float:
+        with torch.no_grad():
+            return float(model(**tokenizer(reference, text, return_tensors="pt")).logits[0, 0])
+
+    want = [max(alone(r, t) for r in rs) for t, rs in zip(texts, references, strict=True)]
+    assert got == pytest.approx(want, abs=1e-5)
+    assert alone("the cat", "a cat") != pytest.approx(alone("a cat", "the cat"), abs=1e-4)
+    with pytest.raises(UserError, match="has 2 outputs, not one"):
+        Bleurt(model=str(save_bert(tmp_path / "two", ["a", "b"])), device="cpu").prepare()
+
+
+class Entails:
+    """P(entailment) 1 where the sentence occurs in the premise, P(contradiction) 1 for `not`."""
+
+    labels = ["CONTRADICTION", "neutral", "Entailment"]
+
+    def logits(self, pairs: list[tuple[str, str]], batch_size: int) -> torch.Tensor:
+        out = torch.full((len(pairs), 3), -50.0)
+        for i, (premise, sentence) in enumerate(pairs):
+            column = 2 if sentence in premise else 0 if "not" in sentence else 1
+            out[i, column] = 50.0
+        return out
+
+
+def test_summac_by_hand() -> None:
+    metric = SummaC(model="given", prefix="Summarize: ")
+    metric._model = Entails()
+    document = "Summarize: It rained. We ran. We sat."
+    texts = ["We ran.", "We ran. It is not so.", "We flew.", "", "We ran. We flew."]
+    result = metric(Samples(texts, None, [document] * 5))
+    # best premise of each sentence: 1; 1 and -1; 0; none; 1 and 0
+    assert result.per_sample == pytest.approx([1.0, 0.0, 0.0, 0.0, 0.5])
+    assert metric(Samples(["We ran."], None, ["Summarize: "])).per_sample == [0.0]
+    milder = SummaC(model="given", contradiction=False)
+    milder._model = Entails()
+    assert milder(Samples(texts[1:2], None, [document])).per_sample == pytest.approx([0.5])
+
+
+def test_summac_wants_an_nli_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs entailment and contradiction"):
+        SummaC(model=str(save_bert(tmp_path / "m", ["good", "bad"])), device="cpu").prepare()
+
+
+def test_a_pair_model_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="bleurt: /nowhere/x cannot be read"):
+        load_pair_model("bleurt", "/nowhere/x", "cpu", "a checkpoint")
+
+
+def test_mauve_hands_over_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def compute_mauve(**given: Any) -> Any:
+        asked.update(given)
+        return types.SimpleNamespace(mauve=0.25)
+
+    module = types.ModuleType("mauve")
+    module.compute_mauve = compute_mauve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mauve", module)
+    result = Mauve(model="gpt2")(Samples(["a", "", "b"], [["x", "y"], ["z"], ["w"]]))
+    assert (result.value, result.per_sample) == (0.25, None)
+    assert (asked["p_text"], asked["q_text"]) == (["x", "z", "w"], ["a", "b"])
+    assert Mauve(model="gpt2").no_reward == "it has a value for a corpus only"
+
+
+def test_spice_hands_over_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Theirs:
+        def compute_score(self, references: Any, texts: Any) -> Any:
+            assert references == {0: ["a cat", "cats"], 2: ["x"]} and texts == {
+                0: ["cat"],
+                2: ["y"],
+            }
+            return 0.3, [{"All": {"f": 0.6}}, {"All": {"f": float("nan")}}]
+
+    monkeypatch.setattr(Spice, "check", lambda self: None)
+    monkeypatch.setattr(Spice, "_library", lambda self: types.SimpleNamespace(Spice=Theirs))
+    result = Spice()(Samples(["cat", "", "y"], [["a cat", "cats"], ["b"], ["x"]]))
+    assert result.per_sample == [0.6, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "line"),
+    [
+        ("rouge_1", "rouge_score", "pip install rouge-score"),
+        ("sacre_bleu", "sacrebleu", "pip install sacrebleu"),
+        ("meteor", "nltk.tokenize", "pip install nltk"),
+        ("bert_score", "bert_score", 'pip install "tether-rl\\[bertscore\\]"'),
+        ("mauve", "mauve", "pip install mauve-text"),
+        ("spice", "pycocoevalcap.spice", "pip install pycocoevalcap"),
+    ],
+)
+def test_a_missing_package_is_one_line(
+    name: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    metric: Metric = build("metric", name)
+    with pytest.raises(UserError, match=line):
+        metric.check()
+
+
+@pytest.mark.parametrize("name", ["bleurt", "summac"])
+def test_a_missing_model_is_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} needs `model`: the folder or hub id of"):
+        build("metric", name).check()
+
+
+def test_spice_needs_its_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = types.SimpleNamespace(__file__=str(tmp_path / "spice.py"))
+    monkeypatch.setattr(Spice, "_library", lambda self: library)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/java")
+    with pytest.raises(UserError, match=r"spice needs Stanford CoreNLP 3\.6\.0"):
+        Spice().check()
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UserError, match="spice needs Java"):
+        Spice().check()

@@ -1,0 +1,124 @@
+"""The seam: results, checks of input, the cache, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from tether.config.errors import UserError
+from tether.config.parts import build, check, dump
+from tether.metrics.base import Metric, Row, Samples, Scored, frozen
+from tether.metrics.words import sentences, tokens, words
+
+
+@dataclass
+class Counting(Metric):
+    """Length of the text in units of `by`; remembers what it was asked."""
+
+    by: float = 1.0
+    device: str = "cpu"
+
+    name: ClassVar[str] = "counting"
+    parts: ClassVar[tuple[str, ...]] = ("references",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.asked: list[str] = []
+
+    def columns(self) -> tuple[str, ...]:
+        return ("topic",)
+
+    def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
+        self.asked += [r.text for r in rows]
+        return [(len(r.text) / self.by, float(len(r.references))) for r in rows]
+
+
+def samples(*texts: str) -> Samples:
+    return Samples(texts, [["x", "y"]] * len(texts), None, {"topic": [["a", "b"]] * len(texts)})
+
+
+def test_a_result_says_what_it_is() -> None:
+    result = Counting(by=2.0)(samples("aa", "aaaa"))
+    assert (result.value, result.per_sample, result.n) == (1.5, [1.0, 2.0], 2)
+    assert result.parts == {"references": 2.0}
+    assert result.signature == "counting|tether/1|by=2.0"  # no device: it changes no number
+    assert Counting(by=1.0)(samples("aa")).signature != result.signature
+
+
+def test_no_samples_have_no_value() -> None:
+    result = Counting()(samples())
+    assert (result.value, result.per_sample, result.parts) == (None, [], {})
+
+
+def test_a_row_is_scored_once() -> None:
+    metric = Counting()
+    assert metric(samples("a", "bb", "a")).per_sample == [1.0, 2.0, 1.0]
+    assert metric(samples("bb", "ccc")).per_sample == [2.0, 3.0]
+    assert metric.asked == ["a", "bb", "ccc"]
+    other = Samples(["a"], [["z"]], None, {"topic": [["a", "b"]]})
+    metric(other)
+    assert metric.asked[-1] == "a"  # another reference is another row
+
+
+def test_the_cache_is_bounded_and_the_newest_stay() -> None:
+    metric = Counting()
+    metric._cache.limit = 2
+    for text in ("a", "b", "a", "c", "a", "b"):
+        metric(samples(text))
+    assert metric.asked == ["a", "b", "c", "b"]
+
+
+def test_threads_get_their_own_rows() -> None:
+    metric = Counting()
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda n: metric(samples("x" * n, "y")).per_sample, range(50)))
+    assert got == [[float(n), 1.0] for n in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Samples(["a"]), "counting compares with references, and none are given"),
+        (Samples(["a"], [["b"], ["c"]]), "2 references for 1 texts"),
+        (Samples(["a", "b"], [["x"], ["y", " "]]), "row 2 has an empty reference"),
+        (Samples(["a"], [[]]), "row 1 has an empty reference"),
+        (Samples(["a"], [["x"]]), "reads the column 'topic'"),
+        (Samples(["a"], [["x"]], None, {"topic": []}), "0 values of 'topic' for 1 texts"),
+        (Samples(["a"], [["x"]], ["p", "q"], {"topic": [1]}), "2 prompts for 1 texts"),
+    ],
+)
+def test_wrong_input_is_one_line(given: Samples, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Counting()(given)
+
+
+def test_metrics_are_parts_of_a_configuration() -> None:
+    full = check("metric", {"kind": "rouge_l", "stemmer": False})
+    assert full["several"] == "max"
+    made = build("metric", "rouge_l")
+    assert dump(made, "metric") == {**full, "stemmer": True}
+    with pytest.raises(UserError, match="did you mean 'rouge_l'"):
+        build("metric", "rouge_ll")
+    with pytest.raises(UserError, match="'perplexity' is measured by every evaluation"):
+        check("metric", "perplexity")
+
+
+def test_columns_of_any_kind_can_be_remembered() -> None:
+    given = {"a": np.array([1, 2]), "b": [{"c": ["d"]}]}
+    assert frozen(given) == (("a", (1, 2)), ("b", ((("c", ("d",)),),)))
+    assert hash(frozen(given))
+
+
+def test_words_and_sentences() -> None:
+    assert words("It's 3-0, größer!") == ["it's", "3-0", "größer"]
+    assert tokens("A cat.") == ["a", "cat", "."]
+    assert sentences('One. Two! "Three." Four\nfive 3.5') == [
+        "One.", "Two!", '"Three."', "Four", "five 3.5",
+    ]  # fmt: skip
+    assert sentences("猫。犬。") == ["猫。", "犬。"]
+    assert sentences(" \n ") == []
