@@ -11,6 +11,7 @@ import dataclasses
 import importlib.metadata
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ class ScoreCache:
 
 
 @dataclass
-class Metric:
+class Metric(ABC):
     """Base of every metric of texts. A subclass is a dataclass and defines `score`."""
 
     name: ClassVar[str] = ""
@@ -146,16 +147,16 @@ class Metric:
         """Dataset columns that it reads beside the references."""
         return ()
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 - most metrics have nothing to check
         """Raise UserError for what can be known to fail before anything expensive starts."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most metrics load nothing
         """Load what `score` needs; called once before the first batch."""
 
+    @abstractmethod
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         """Value and parts of distinct rows. Never called for no rows, nor in two threads at once.
         An empty text is legal (B38)."""
-        raise NotImplementedError(f"{type(self).__name__} has no score")
 
     def corpus(self, rows: Sequence[Row], scores: Sequence[Scored]) -> Scored:
         """Value and parts of a corpus of n > 0 rows: their means unless a metric says otherwise."""

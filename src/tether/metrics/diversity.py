@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -32,9 +33,9 @@ class _Diversity(Metric):
         """The words of one text."""
         return tokens(text) if self.punctuation else words(text)
 
+    @abstractmethod
     def of(self, texts: Sequence[Sequence[str]]) -> Scored:
         """Value and parts of texts as lists of words."""
-        raise NotImplementedError
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         return [self.of([self.units(r.text)]) for r in rows]
@@ -172,14 +173,11 @@ class Length(_Diversity):
     name: ClassVar[str] = "length"
     bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
-    def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
-        return [(float(len(self._of(r.text))),) for r in rows]
+    def units(self, text: str) -> list[str]:
+        return list(text) if self.unit == "characters" else super().units(text)
 
-    def corpus(self, rows: Sequence[Row], scores: Sequence[Scored]) -> Scored:
-        return (math.fsum(s[0] for s in scores) / len(scores),)
-
-    def _of(self, text: str) -> Sequence[str]:
-        return text if self.unit == "characters" else self.units(text)
+    def of(self, texts: Sequence[Sequence[str]]) -> Scored:
+        return (math.fsum(map(len, texts)) / len(texts),)
 
 
 def _counts(texts: Sequence[Sequence[str]], n: int) -> Counter[tuple[Hashable, ...]]:

@@ -49,6 +49,10 @@ class Mauve(Metric):
             raise missing(self.name, self.package, "pip install mauve-text (GPLv3)") from e
         return mauve
 
+    def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
+        """Each row as a corpus of its own, which no caller asks for: `per_sample` is False."""
+        return [self.corpus([r], ()) for r in rows]
+
     def corpus(self, rows: Sequence[Row], scores: Sequence[Scored]) -> Scored:
         self.check()
         texts = [r.text for r in rows if r.text.strip()]

@@ -7,6 +7,7 @@ samples' values. Any number of references a sample, and not the same number for 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -39,9 +40,9 @@ class _Sacre(Metric):
             raise missing(self.name, self.package, "pip install sacrebleu") from e
         return metrics
 
+    @abstractmethod
     def scorers(self, library: Any) -> tuple[Any, Any]:
         """The library's metric for sentences and for a corpus."""
-        raise NotImplementedError
 
     def _pair(self) -> tuple[Any, Any]:
         if self._scorers is None:

@@ -7,6 +7,7 @@ used with. It needs no torch: settings are resolved from it before a model is th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +44,7 @@ class Example:
 
 
 @dataclass(kw_only=True)
-class TaskDefinition:
+class TaskDefinition(ABC):
     """Base of every task. A subclass is a dataclass (fields = settings) with `examples`."""
 
     one_row_a_reference: bool = False
@@ -83,12 +84,12 @@ class TaskDefinition:
     evaluation: ClassVar[Mapping[str, Any]] = {}
     """Defaults of `evaluation.sampling` where evaluation decodes in another way than training."""
 
+    @abstractmethod
     def examples(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Example]:
         """Examples of one split in the order of its rows. rows: (number from 1, row).
 
         Raises UserError naming the row that cannot be read.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no `examples`")
 
     def trains(self, example: Example) -> bool:
         """Whether an example of the training split is used."""
