@@ -9,6 +9,7 @@ else. Source: allenai/RL4LMs@97df0bd, scripts/training/task_configs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
@@ -16,6 +17,29 @@ from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 TASK = "cnn_dailymail"
 NAME = "grue-cnn-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
+PPO = Reinforced(
+    task=TASK,
+    model=T5,
+    prompts=51,
+    minibatches=51,
+    updates=100,
+    lr=2e-6,
+    kl=0.001,
+    target=0.2,
+    every=10,
+)
+ON_SUPERVISED = Reinforced(
+    task=TASK,
+    model=SUPERVISED,
+    prompts=51,
+    minibatches=51,
+    updates=50,
+    lr=2e-6,
+    kl=0.01,
+    target=0.2,
+    every=10,
+    sampling={"top_k": 100},
+)
 
 
 def supervised() -> dict[str, Any]:
@@ -45,17 +69,7 @@ def ppo() -> dict[str, Any]:
     Hardware: one GPU. Time, memory: not measured; `tether doctor grue-cnn-ppo` plans the memory.
     Command: tether train grue-cnn-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=51,
-        minibatches=51,
-        updates=100,
-        lr=2e-6,
-        kl=0.001,
-        target=0.2,
-        every=10,
-    ).recipe()
+    return PPO.recipe()
 
 
 def nlpo() -> dict[str, Any]:
@@ -65,19 +79,7 @@ def nlpo() -> dict[str, Any]:
     Hardware: one GPU. Time, memory: not measured; `tether doctor grue-cnn-nlpo` plans the memory.
     Command: tether train grue-cnn-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=51,
-        minibatches=51,
-        updates=100,
-        lr=2e-6,
-        kl=0.001,
-        target=0.2,
-        every=10,
-        top_p=0.9,
-        sampling={"top_k": 100},
-    ).recipe()
+    return replace(PPO, top_p=0.9, sampling={"top_k": 100}).recipe()
 
 
 def supervised_ppo() -> dict[str, Any]:
@@ -87,18 +89,7 @@ def supervised_ppo() -> dict[str, Any]:
     the memory.
     Command: tether train grue-cnn-supervised-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=51,
-        minibatches=51,
-        updates=50,
-        lr=2e-6,
-        kl=0.01,
-        target=0.2,
-        every=10,
-        sampling={"top_k": 100},
-    ).recipe()
+    return ON_SUPERVISED.recipe()
 
 
 def supervised_nlpo() -> dict[str, Any]:
@@ -109,17 +100,4 @@ def supervised_nlpo() -> dict[str, Any]:
     the memory.
     Command: tether train grue-cnn-supervised-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=51,
-        minibatches=51,
-        updates=50,
-        lr=2e-6,
-        kl=0.01,
-        target=0.2,
-        every=10,
-        top_p=0.9,
-        refresh=30,
-        sampling={"top_k": 100},
-    ).recipe()
+    return replace(ON_SUPERVISED, top_p=0.9, refresh=30).recipe()

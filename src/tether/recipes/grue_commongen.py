@@ -9,6 +9,7 @@ else. Source: allenai/RL4LMs@97df0bd, scripts/training/task_configs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
@@ -16,6 +17,19 @@ from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 TASK = "commongen"
 NAME = "grue-commongen-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
+ON_SUPERVISED = Reinforced(
+    task=TASK,
+    model=SUPERVISED,
+    prompts=63,
+    minibatches=21,
+    updates=100,
+    lr=2e-6,
+    kl=0.01,
+    target=1.0,
+    every=20,
+    ent_coef=0.01,
+    sampling={"top_k": 50},
+)
 
 
 def supervised() -> dict[str, Any]:
@@ -91,19 +105,7 @@ def supervised_ppo() -> dict[str, Any]:
     plans the memory.
     Command: tether train grue-commongen-supervised-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=63,
-        minibatches=21,
-        updates=100,
-        lr=2e-6,
-        kl=0.01,
-        target=1.0,
-        every=20,
-        ent_coef=0.01,
-        sampling={"top_k": 50},
-    ).recipe()
+    return ON_SUPERVISED.recipe()
 
 
 def supervised_nlpo() -> dict[str, Any]:
@@ -114,17 +116,4 @@ def supervised_nlpo() -> dict[str, Any]:
     plans the memory.
     Command: tether train grue-commongen-supervised-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=63,
-        minibatches=21,
-        updates=100,
-        lr=2e-6,
-        kl=0.01,
-        target=1.0,
-        every=20,
-        ent_coef=0.01,
-        top_p=0.9,
-        sampling={"top_k": 50},
-    ).recipe()
+    return replace(ON_SUPERVISED, top_p=0.9).recipe()

@@ -9,6 +9,7 @@ else. Source: allenai/RL4LMs@97df0bd, scripts/training/task_configs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tether.recipes.grue_settings import GPT2, Demonstrated, Reinforced
@@ -16,6 +17,28 @@ from tether.recipes.grue_settings import GPT2, Demonstrated, Reinforced
 TASK = "dailydialog"
 NAME = "grue-dialog-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
+PPO = Reinforced(
+    task=TASK,
+    model=GPT2,
+    prompts=63,
+    minibatches=21,
+    updates=50,
+    lr=1e-6,
+    kl=0.2,
+    target=0.5,
+    every=5,
+)
+ON_SUPERVISED = Reinforced(
+    task=TASK,
+    model=SUPERVISED,
+    prompts=63,
+    minibatches=21,
+    updates=50,
+    lr=1e-6,
+    kl=0.2,
+    target=0.05,
+    every=5,
+)
 
 
 def supervised() -> dict[str, Any]:
@@ -44,17 +67,7 @@ def ppo() -> dict[str, Any]:
     memory.
     Command: tether train grue-dialog-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=GPT2,
-        prompts=63,
-        minibatches=21,
-        updates=50,
-        lr=1e-6,
-        kl=0.2,
-        target=0.5,
-        every=5,
-    ).recipe()
+    return PPO.recipe()
 
 
 def nlpo() -> dict[str, Any]:
@@ -64,18 +77,7 @@ def nlpo() -> dict[str, Any]:
     memory.
     Command: tether train grue-dialog-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=GPT2,
-        prompts=63,
-        minibatches=21,
-        updates=100,
-        lr=1e-6,
-        kl=0.2,
-        target=0.5,
-        every=5,
-        top_p=0.9,
-    ).recipe()
+    return replace(PPO, updates=100, top_p=0.9).recipe()
 
 
 def supervised_ppo() -> dict[str, Any]:
@@ -86,17 +88,7 @@ def supervised_ppo() -> dict[str, Any]:
     plans the memory.
     Command: tether train grue-dialog-supervised-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=63,
-        minibatches=21,
-        updates=50,
-        lr=1e-6,
-        kl=0.2,
-        target=0.05,
-        every=5,
-    ).recipe()
+    return ON_SUPERVISED.recipe()
 
 
 def supervised_nlpo() -> dict[str, Any]:
@@ -107,15 +99,4 @@ def supervised_nlpo() -> dict[str, Any]:
     plans the memory.
     Command: tether train grue-dialog-supervised-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=63,
-        minibatches=21,
-        updates=50,
-        lr=1e-6,
-        kl=0.2,
-        target=0.05,
-        every=5,
-        top_p=0.9,
-    ).recipe()
+    return replace(ON_SUPERVISED, top_p=0.9).recipe()

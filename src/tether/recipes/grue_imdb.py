@@ -9,6 +9,7 @@ else. Source: allenai/RL4LMs@97df0bd, scripts/training/task_configs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tether.recipes.grue_settings import GPT2, Demonstrated, Reinforced
@@ -16,6 +17,28 @@ from tether.recipes.grue_settings import GPT2, Demonstrated, Reinforced
 TASK = "imdb"
 NAME = "grue-imdb-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
+PPO = Reinforced(
+    task=TASK,
+    model="lvwerra/gpt2-imdb",
+    prompts=27,
+    minibatches=27,
+    updates=50,
+    lr=1e-6,
+    kl=0.1,
+    target=0.1,
+    every=10,
+)
+ON_SUPERVISED = Reinforced(
+    task=TASK,
+    model=SUPERVISED,
+    prompts=27,
+    minibatches=27,
+    updates=50,
+    lr=1e-6,
+    kl=0.1,
+    target=0.1,
+    every=10,
+)
 
 
 def supervised() -> dict[str, Any]:
@@ -44,17 +67,7 @@ def ppo() -> dict[str, Any]:
     Hardware: one GPU. Time, memory: not measured; `tether doctor grue-imdb-ppo` plans the memory.
     Command: tether train grue-imdb-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model="lvwerra/gpt2-imdb",
-        prompts=27,
-        minibatches=27,
-        updates=50,
-        lr=1e-6,
-        kl=0.1,
-        target=0.1,
-        every=10,
-    ).recipe()
+    return PPO.recipe()
 
 
 def nlpo() -> dict[str, Any]:
@@ -64,19 +77,7 @@ def nlpo() -> dict[str, Any]:
     memory.
     Command: tether train grue-imdb-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model="lvwerra/gpt2-imdb",
-        prompts=27,
-        minibatches=27,
-        updates=50,
-        lr=1e-6,
-        kl=0.1,
-        target=0.1,
-        every=10,
-        top_p=0.9,
-        refresh=5,
-    ).recipe()
+    return replace(PPO, top_p=0.9, refresh=5).recipe()
 
 
 def supervised_ppo() -> dict[str, Any]:
@@ -86,17 +87,7 @@ def supervised_ppo() -> dict[str, Any]:
     the memory.
     Command: tether train grue-imdb-supervised-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=27,
-        minibatches=27,
-        updates=50,
-        lr=1e-6,
-        kl=0.1,
-        target=0.1,
-        every=10,
-    ).recipe()
+    return ON_SUPERVISED.recipe()
 
 
 def supervised_nlpo() -> dict[str, Any]:
@@ -107,16 +98,4 @@ def supervised_nlpo() -> dict[str, Any]:
     the memory.
     Command: tether train grue-imdb-supervised-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=27,
-        minibatches=27,
-        updates=50,
-        lr=1e-6,
-        kl=0.1,
-        target=0.1,
-        every=10,
-        top_p=0.9,
-        refresh=5,
-    ).recipe()
+    return replace(ON_SUPERVISED, top_p=0.9, refresh=5).recipe()

@@ -9,6 +9,7 @@ else. Source: allenai/RL4LMs@97df0bd, scripts/training/task_configs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
@@ -16,6 +17,29 @@ from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 TASK = "iwslt17"
 NAME = "grue-iwslt-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
+PPO = Reinforced(
+    task=TASK,
+    model=T5,
+    prompts=40,
+    minibatches=40,
+    updates=50,
+    lr=1e-6,
+    kl=0.001,
+    target=0.2,
+    every=10,
+)
+ON_SUPERVISED = Reinforced(
+    task=TASK,
+    model=SUPERVISED,
+    prompts=40,
+    minibatches=40,
+    updates=50,
+    lr=5e-7,
+    kl=0.001,
+    target=0.2,
+    every=10,
+    sampling={"top_k": 5},
+)
 
 
 def supervised() -> dict[str, Any]:
@@ -44,17 +68,7 @@ def ppo() -> dict[str, Any]:
     memory.
     Command: tether train grue-iwslt-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=40,
-        minibatches=40,
-        updates=50,
-        lr=1e-6,
-        kl=0.001,
-        target=0.2,
-        every=10,
-    ).recipe()
+    return PPO.recipe()
 
 
 def nlpo() -> dict[str, Any]:
@@ -64,18 +78,7 @@ def nlpo() -> dict[str, Any]:
     memory.
     Command: tether train grue-iwslt-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=40,
-        minibatches=40,
-        updates=50,
-        lr=1e-6,
-        kl=0.001,
-        target=0.2,
-        every=10,
-        top_p=0.5,
-    ).recipe()
+    return replace(PPO, top_p=0.5).recipe()
 
 
 def supervised_ppo() -> dict[str, Any]:
@@ -85,18 +88,7 @@ def supervised_ppo() -> dict[str, Any]:
     the memory.
     Command: tether train grue-iwslt-supervised-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=40,
-        minibatches=40,
-        updates=50,
-        lr=5e-7,
-        kl=0.001,
-        target=0.2,
-        every=10,
-        sampling={"top_k": 5},
-    ).recipe()
+    return ON_SUPERVISED.recipe()
 
 
 def supervised_nlpo() -> dict[str, Any]:
@@ -107,15 +99,4 @@ def supervised_nlpo() -> dict[str, Any]:
     plans the memory.
     Command: tether train grue-iwslt-supervised-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=40,
-        minibatches=40,
-        updates=50,
-        lr=5e-7,
-        kl=0.001,
-        target=0.2,
-        every=10,
-        top_p=0.5,
-    ).recipe()
+    return replace(ON_SUPERVISED, top_p=0.5, sampling={}).recipe()

@@ -9,6 +9,7 @@ else. Source: allenai/RL4LMs@97df0bd, scripts/training/task_configs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
@@ -16,6 +17,28 @@ from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 TASK = "narrativeqa"
 NAME = "grue-narrativeqa-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
+PPO = Reinforced(
+    task=TASK,
+    model=T5,
+    prompts=51,
+    minibatches=51,
+    updates=100,
+    lr=2e-6,
+    kl=0.001,
+    target=1.0,
+    every=10,
+)
+ON_SUPERVISED = Reinforced(
+    task=TASK,
+    model=SUPERVISED,
+    prompts=102,
+    minibatches=102,
+    updates=100,
+    lr=5e-7,
+    kl=0.001,
+    target=0.2,
+    every=10,
+)
 
 
 def supervised() -> dict[str, Any]:
@@ -46,17 +69,7 @@ def ppo() -> dict[str, Any]:
     memory.
     Command: tether train grue-narrativeqa-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=51,
-        minibatches=51,
-        updates=100,
-        lr=2e-6,
-        kl=0.001,
-        target=1.0,
-        every=10,
-    ).recipe()
+    return PPO.recipe()
 
 
 def nlpo() -> dict[str, Any]:
@@ -66,18 +79,7 @@ def nlpo() -> dict[str, Any]:
     memory.
     Command: tether train grue-narrativeqa-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=51,
-        minibatches=51,
-        updates=100,
-        lr=2e-6,
-        kl=0.001,
-        target=1.0,
-        every=10,
-        top_p=0.9,
-    ).recipe()
+    return replace(PPO, top_p=0.9).recipe()
 
 
 def supervised_ppo() -> dict[str, Any]:
@@ -87,17 +89,7 @@ def supervised_ppo() -> dict[str, Any]:
     plans the memory.
     Command: tether train grue-narrativeqa-supervised-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=102,
-        minibatches=102,
-        updates=100,
-        lr=5e-7,
-        kl=0.001,
-        target=0.2,
-        every=10,
-    ).recipe()
+    return ON_SUPERVISED.recipe()
 
 
 def supervised_nlpo() -> dict[str, Any]:
@@ -107,15 +99,4 @@ def supervised_nlpo() -> dict[str, Any]:
     grue-narrativeqa-supervised-nlpo` plans the memory.
     Command: tether train grue-narrativeqa-supervised-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=SUPERVISED,
-        prompts=51,
-        minibatches=51,
-        updates=100,
-        lr=5e-7,
-        kl=0.001,
-        target=0.2,
-        every=10,
-        top_p=0.9,
-    ).recipe()
+    return replace(ON_SUPERVISED, prompts=51, minibatches=51, top_p=0.9).recipe()
