@@ -17,7 +17,8 @@ import re
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -369,18 +370,30 @@ def main(words: Sequence[str] | None = None) -> int:
     p.add_argument("--card", default=None, help="default: the device that the runs recorded")
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
-    with tempfile.TemporaryDirectory() as place:
-        records = given.records
-        if records.is_file():
-            with tarfile.open(records) as tar:
-                tar.extractall(place, filter="data")
-            records = Path(place)
+    with opened(given.records) as records:
         found = collect(records, date=given.date, commit=given.commit, card=given.card)
-    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(text + "\n", encoding="utf-8")
-    print(f"wrote {given.out}: {len(found['rows'])} rows")
+    write(found, given.out)
     return 0
+
+
+@contextmanager
+def opened(records: Path) -> Iterator[Path]:
+    """A folder of records, or what `benchmarks.archive` made of one, unpacked for the time."""
+    if not records.is_file():
+        yield records
+        return
+    with tempfile.TemporaryDirectory() as place:
+        with tarfile.open(records) as tar:
+            tar.extractall(place, filter="data")
+        yield Path(place)
+
+
+def write(found: Mapping[str, Any], out: Path) -> None:
+    """A result file."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
+    out.write_text(text + "\n", encoding="utf-8")
+    print(f"wrote {out}: {len(found['rows'])} rows")
 
 
 if __name__ == "__main__":

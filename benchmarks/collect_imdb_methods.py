@@ -11,16 +11,22 @@ RECORDS holds `methods/<run>/` as `benchmarks.imdb_methods` packs it, or is what
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tarfile
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collect_imdb import BUDGETS, ROOT, cards, one, study_command, summary
+from benchmarks.collect_imdb import (
+    BUDGETS,
+    ROOT,
+    cards,
+    one,
+    opened,
+    study_command,
+    summary,
+    write,
+)
 from benchmarks.collect_methods import row_of
 from tether.analysis.intervals import summarise
 from tether.records import read_lines
@@ -115,17 +121,8 @@ def main(words: Sequence[str] | None = None) -> int:
     p.add_argument("--commit", required=True, help="commit of the code that ran")
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
-    with tempfile.TemporaryDirectory() as place:
-        records = given.records
-        if records.is_file():
-            with tarfile.open(records) as tar:
-                tar.extractall(place, filter="data")
-            records = Path(place)
-        found = collect(records, date=given.date, commit=given.commit)
-    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(text + "\n", encoding="utf-8")
-    print(f"wrote {given.out}: {len(found['rows'])} rows")
+    with opened(given.records) as records:
+        write(collect(records, date=given.date, commit=given.commit), given.out)
     return 0
 
 
