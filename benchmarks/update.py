@@ -4,8 +4,9 @@
     python -m benchmarks.render
 
 Random weights of the right shape, bf16, 32-token prompts and 64-token completions, the loss a sum
-of log-probs; `whole` keeps [tokens, vocabulary] logits, `pieces` never does; `compiled` compiles
-the decoder. Warm-up excluded; the median of REPEATS, smallest and largest beside it. Needs a GPU.
+of log-probs; `whole` keeps [tokens, vocabulary] logits, `pieces` never does; `compiled` is
+`model.compile`. Warm-up excluded; the median of REPEATS, smallest and largest beside it. Needs a
+GPU.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def measure(name: str, way: tuple[str, bool, int]) -> dict[str, Any]:
     lm = build(name)
     lm.scratch["in pieces"] = scoring == "pieces"
     if compiled:
-        lm.core.get_decoder().compile(dynamic=False)
+        lm.compile = True
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(3, lm.vocab_size - 1, (ROWS, PROMPT + NEW), generator=rng)
     real = torch.ones_like(ids, dtype=torch.bool)

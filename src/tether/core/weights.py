@@ -113,6 +113,22 @@ def lerp_(
 
 
 @torch.no_grad()
+def round_(working: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+    """working <- masters, rounded to each tensor's type; what is one piece of memory already stays.
+
+    All at once: a model has hundreds of tensors, and one by one each costs a launch.
+    """
+    to, of = [], []
+    for name, t in working.items():
+        here, master = local(t), local(masters[name])
+        if here.data_ptr() != master.data_ptr():
+            to.append(here)
+            of.append(master)
+    if to:
+        torch._foreach_copy_(to, of)
+
+
+@torch.no_grad()
 def exchange_(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
     """Swap the contents of two sets, not their storage; b may be in CPU memory.
 

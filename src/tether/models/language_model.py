@@ -6,13 +6,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tether.config.errors import UserError
+from tether.models.compiled import compiled_layers
 from tether.models.head import exact_logits
 from tether.types import Sequences
 
@@ -40,6 +41,8 @@ class LanguageModel:
         self.stops = tuple(int(i) for i in stops)
         self.pad = int(pad)
         self.dropout = False
+        self.compile = False
+        """Whether scoring and the update run compiled layers."""
         self.facts: dict[str, Any] = {}
         self.scratch: dict[str, Any] = {}
         """What engines keep for this module between calls; a copy of the model starts without."""
@@ -192,16 +195,24 @@ class LanguageModel:
         decoder = self.core.get_decoder()
         if self.seq2seq:
             start = torch.full_like(s.prompt[:, :1], self.decoder_start)
-            states: Tensor = decoder(
-                input_ids=torch.cat([start, s.completion], 1),
-                encoder_hidden_states=self.encode(s),
-                encoder_attention_mask=s.prompt_mask.long(),
-                use_cache=False,
-            ).last_hidden_state
+            encoder = self.encode(s)
+            with self._layers():
+                states: Tensor = decoder(
+                    input_ids=torch.cat([start, s.completion], 1),
+                    encoder_hidden_states=encoder,
+                    encoder_attention_mask=s.prompt_mask.long(),
+                    use_cache=False,
+                ).last_hidden_state
             return states
         inputs = self._inputs(s)
-        states = decoder(**inputs, use_cache=False).last_hidden_state
+        with self._layers():
+            states = decoder(**inputs, use_cache=False).last_hidden_state
         return states[:, s.prompt.shape[1] - 1 :]
+
+    def _layers(self) -> AbstractContextManager[object]:
+        if not self.compile:
+            return nullcontext()
+        return compiled_layers(self.core, self.scratch.setdefault("compiled layers", {}))
 
     def _inputs(self, s: Sequences) -> dict[str, Any]:
         mask = torch.cat([s.prompt_mask, torch.ones_like(s.completion, dtype=torch.bool)], 1)
@@ -223,7 +234,7 @@ class LanguageModel:
                 lambda module, args, out: states.append(out.last_hidden_state)
             )
         try:
-            with exact_logits(self.core):
+            with exact_logits(self.core), self._layers():
                 out = self.module(**inputs, use_cache=False)
         finally:
             if handle is not None:
@@ -234,7 +245,8 @@ class LanguageModel:
         """Encoder states [B,P,H], or None for a decoder-only model."""
         if not self.seq2seq:
             return None
-        out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
+        with self._layers():
+            out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
         states: Tensor = out.last_hidden_state
         return states
 
@@ -251,6 +263,15 @@ class LanguageModel:
                 yield
         finally:
             self.module.train(before)
+
+    @contextmanager
+    def plain(self) -> Iterator[None]:
+        """Without compiled layers, which have no second derivative."""
+        before, self.compile = self.compile, False
+        try:
+            yield
+        finally:
+            self.compile = before
 
     @contextmanager
     def updating(self) -> Iterator[None]:

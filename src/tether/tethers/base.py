@@ -189,3 +189,12 @@ def path_of(part: Remembers, name: str) -> str:
     """A part's name as a setting: with its number only where the field holds several."""
     field = name.rsplit(".", 1)[0]
     return name if isinstance(getattr(part, field), tuple | list) else field
+
+
+def triggers(part: Remembers, path: str = "") -> Iterator[tuple[str, Remembers]]:
+    """Every trigger inside `part`, with its path in the configuration."""
+    for name, inner in part._parts().items():
+        here = f"{path}{path_of(part, name)}"
+        if hasattr(inner, "fired"):
+            yield here, inner
+        yield from triggers(inner, f"{here}.")

@@ -112,7 +112,8 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
             rewards.prepare()
     algorithm = parts.algorithm
     critic = _critic(lm, settings) if algorithm.needs_values else None
-    sets = WeightSets(lm, critic)
+    copies = "cpu" if settings.model.copies == "cpu" else None
+    sets = WeightSets(lm, critic, copies=copies)
     sets.check_base()
     _declare(sets, parts.tethers)
     groups, working = _groups(sets, critic)
@@ -137,6 +138,7 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         ),
         prompts=settings.batch.prompts,
         microbatch=settings.batch.microbatch,
+        old_logprobs=settings.batch.old_logprobs,
         critic=critic,
         critic_lr=settings.critic.lr,
         environment=None if isinstance(parts.environment, SingleTurn) else parts.environment,

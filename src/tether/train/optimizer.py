@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tether.config.run import OptimizerSettings
+from tether.core.weights import local
 from tether.distributed.total import total, world_size
 
 GROUPS = ("policy", "critic")
@@ -46,13 +47,27 @@ class MasterOptimizer:
 
     def gather_gradients(self) -> None:
         """Move fresh gradients of the working tensors into the masters' fp32 gradients."""
+        started: tuple[list[Tensor], list[Tensor]] = ([], [])
+        added: tuple[list[Tensor], list[Tensor]] = ([], [])
         for name, masters in self.groups.items():
             for master, work in zip(masters, self.working[name], strict=True):
                 if work is master or work.grad is None:
                     continue
-                fresh = work.grad.to(device=master.device, dtype=torch.float32)
-                master.grad = fresh if master.grad is None else master.grad.add_(fresh)
+                if master.grad is None:
+                    master.grad = torch.empty_like(master)
+                    started[0].append(local(master.grad))
+                    started[1].append(local(work.grad))
+                else:
+                    added[0].append(local(master.grad))
+                    added[1].append(local(work.grad))
                 work.grad = None
+        # A model has hundreds of tensors: all at once, where one by one costs a launch each.
+        if started[0]:
+            torch._foreach_copy_(*started)
+        if added[0]:
+            fresh = [torch.empty_like(g) for g in added[0]]
+            torch._foreach_copy_(fresh, added[1])
+            torch._foreach_add_(added[0], fresh)
 
     def sum_over_ranks(self) -> None:
         if world_size() == 1:

@@ -47,6 +47,7 @@ class PolicyLearner:
     ) -> None:
         self.agent, self.algorithm, self._tick, self._clock = agent, algorithm, tick, clock
         self._key = (seed, agent.name, clock().update)
+        agent.sets.settle()
         self.log: dict[str, float] = {}
         self.first: dict[str, float] | None = None
         """Metrics of the first minibatch, before any step: its ratios must be 1."""
@@ -253,7 +254,7 @@ class PolicyLearner:
         out = [torch.zeros_like(v) for v in vector]
         for micro in self._microbatches(minibatch):
             # Fused attention has no second derivative.
-            with sdpa_kernel(SDPBackend.MATH):
+            with sdpa_kernel(SDPBackend.MATH), self.agent.lm.plain():
                 logp = self._log_distribution(micro)
                 kl = weighted_sum(micro.weights, kl_exact(logp.detach(), logp))
                 first = torch.autograd.grad(kl, working, create_graph=True, allow_unused=True)

@@ -1,0 +1,56 @@
+"""Compiled layers score and differentiate as plain ones do; averages in CPU memory are the ones on
+the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.models_for_tests import some_sequences, tiny
+from tether.models.scoring import score, score_all
+from tether.models.weight_sets import WeightSets
+from tether.types import Move
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "t5", "bart"])
+def test_compiled_layers(kind: str) -> None:
+    lm = tiny(kind)
+    lm.module.to("cuda")
+    for length in (6, 9):
+        s = some_sequences(lm, length).to("cuda")
+        found = []
+        for compiled in (False, True):
+            lm.compile = compiled
+            score(lm, s).logprobs.sum().backward()
+            grads = {n: p.grad for n, p in lm.module.named_parameters() if p.grad is not None}
+            lm.module.zero_grad()
+            found.append((score_all(lm, s).logprobs, grads))
+        (plain, g), (quick, h) = found
+        assert torch.allclose(plain, quick, atol=1e-5)
+        assert g.keys() == h.keys()
+        for n in g:
+            assert torch.allclose(g[n], h[n], rtol=1e-3, atol=1e-5), n
+    assert lm.scratch["compiled layers"]
+
+
+def test_average_in_cpu_memory_overlaps_and_equals() -> None:
+    lm = tiny("llama")
+    lm.module.to("cuda")
+    here, there = WeightSets(lm), WeightSets(lm, copies="cpu")
+    for sets in (here, there):
+        sets.declare("ema")
+    assert not there.sets["ema"][next(iter(there.sets["ema"]))].is_cuda
+    for _ in range(3):
+        for p in lm.module.parameters():
+            p.data.add_(torch.randn_like(p))
+        for sets in (here, there):
+            sets.apply([Move("ema", "policy", 0.25)])
+        there.settle()  # as a learner does before it writes
+    assert there._overlap._stage
+    for n, t in here.sets["ema"].items():
+        assert torch.allclose(t.cpu(), there.sets["ema"][n], rtol=1e-6, atol=1e-7), n
