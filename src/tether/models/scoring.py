@@ -4,7 +4,7 @@ critic alike. Log-probabilities are fp32 (B08); temperature and allowed sets are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -175,10 +175,12 @@ def score_all(
     entropy: bool = False,
     against: Mapping[str, LanguageModel] | None = None,
     microbatch: int = 64,
+    heed: Callable[[], None] | None = None,
 ) -> Scores:
     """`score` without gradients, in eval mode, in pieces of `microbatch` rows put together again.
 
     Use the microbatch of the update: the same layout gives the same bits (B08).
+    heed: called after each piece; may raise to leave.
     """
     parts = []
     with lm.quiet():
@@ -194,6 +196,8 @@ def score_all(
                     against=against,
                 )
             )
+            if heed is not None:
+                heed()
     return join(parts)
 
 

@@ -23,7 +23,8 @@ from tether.tasks.environment import Environment
 from tether.tasks.task import Task
 from tether.tethers.base import Tether, triggers
 from tether.train.optimizer import MasterOptimizer
-from tether.types import Draw, Measured, Rollout, Sequences
+from tether.train.own_texts import OwnTexts
+from tether.types import Measured, Rollout, Sequences
 
 DRIFTS = ("drift/", "kl/initial")
 """Names of what is measured against the initial model along training completions."""
@@ -56,7 +57,7 @@ class Agent:
     """Completions that nobody samples and no dataset holds (the other agent's messages)."""
     human: Any = None
     """Fixed human texts of the drift gauges (`evaluate.HumanText`)."""
-    draws: dict[str, Draw] = field(default_factory=dict)
+    draws: dict[str, OwnTexts] = field(default_factory=dict)
     """Tether -> its own texts (`Tether.own_data`)."""
     version: int = 0
     not_taken: int = 0

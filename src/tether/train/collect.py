@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,6 +129,18 @@ def from_data(agent: Agent, task: Task, index: Tensor, others: dict[str, Rollout
     )
 
 
+@contextmanager
+def reward_thread() -> Iterator[ThreadPoolExecutor]:
+    """One thread: chunks are scored in order. What it has not begun is dropped on an error or when
+    the run is left."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 class Scoring:
     """Completions whose rewards are on their way in a thread, chunk by chunk."""
 
@@ -139,8 +152,10 @@ class Scoring:
         rewards: list[RewardSet],
         state: dict[str, Any],
         pool: ThreadPoolExecutor,
+        heed: Callable[[], None] | None = None,
     ) -> None:
-        """Starts the reward of each chunk as soon as it is written."""
+        """Starts the reward of each chunk as soon as it is written; `heed` is called after."""
+        self._heed = heed or (lambda: None)
         self.texts: list[str] = []
         self.paid: list[float | None] = []
         self._futures: list[list[Future[RewardResult]]] = [[] for _ in rewards]
@@ -152,12 +167,17 @@ class Scoring:
             self.paid += chunk.paid or [None] * len(batch)
             for r, futures in zip(rewards, self._futures, strict=True):
                 futures.append(pool.submit(r.score, batch))
+            self._heed()
         self.rollout = join(parts, agent.lm.pad)
         self._multi_turn = agent.environment is not None
 
     def result(self, number: int = 0) -> RewardResult:
         """Waits; an exception in the thread is raised here, with its sample."""
-        out = RewardResult.concatenate([f.result() for f in self._futures[number]])
+        results = []
+        for f in self._futures[number]:
+            results.append(f.result())
+            self._heed()
+        out = RewardResult.concatenate(results)
         if number == 0 and self._multi_turn:
             # An environment that paid nothing (an episode cut by the horizon) paid 0: its sum.
             score = [(s or 0.0) + (p or 0.0) for s, p in zip(out.score, self.paid, strict=True)]

@@ -94,15 +94,19 @@ class PolicyLearner:
                 v = v.detach().float()
                 sums[k] = sums[k] + v if k in sums else v
 
-        holders = list(agent.tethers.values()) if tethers else []
+        holders = agent.tethers if tethers else {}
         critic = nullcontext() if agent.critic is None else agent.critic.updating()
         with agent.lm.updating(), critic, nullcontext() if gradient else torch.no_grad():
             for micro in self._microbatches(minibatch):
                 fresh = self._fresh(micro, exact=tethers)
                 outs = [use(micro, fresh)]
-                outs += [o for t in holders if (o := t.loss(micro, fresh)) is not None]
+                outs += [
+                    _named(name, o)
+                    for name, t in holders.items()
+                    if (o := t.loss(micro, fresh)) is not None
+                ]
                 add(_sum(outs))
-            for name, t in agent.tethers.items() if tethers else ():
+            for name, t in holders.items():
                 if (text := t.own_text(self._clock(), agent.draws.get(name))) is not None:
                     self._own_text(name, t, text, add)
         names = sorted(sums)
@@ -134,11 +138,10 @@ class PolicyLearner:
         for index in torch.arange(len(weights)).split(agent.microbatch):
             rows = text.rows(index)
             fresh = score(agent.lm, rows.sequences, **scored_as(agent.sampling, rows))
-            out = tether.own_loss(rows, weights[index], fresh)
-            add(LossOutput(out.loss, {f"tether/{name}/{k}": v for k, v in out.metrics.items()}))
+            add(_named(name, tether.own_loss(rows, weights[index], fresh)))
 
     def _summaries(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Each tether has the last word on the metrics of its own texts."""
+        """Each tether has the last word on the metrics of its losses."""
         for name, t in self.agent.tethers.items():
             here = f"tether/{name}/"
             sums = {k.removeprefix(here): v for k, v in metrics.items() if k.startswith(here)}
@@ -265,6 +268,11 @@ class PolicyLearner:
                 if x is not None:
                     o += x
         return [total(o) for o in out]
+
+
+def _named(tether: str, out: LossOutput) -> LossOutput:
+    """Its metrics under the tether's name: two of one class have the same keys."""
+    return LossOutput(out.loss, {f"tether/{tether}/{k}": v for k, v in out.metrics.items()})
 
 
 def _sum(outs: list[LossOutput]) -> LossOutput:
