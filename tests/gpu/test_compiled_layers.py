@@ -54,3 +54,48 @@ def test_average_in_cpu_memory_overlaps_and_equals() -> None:
     assert there._overlap._stage
     for n, t in here.sets["ema"].items():
         assert torch.allclose(t.cpu(), there.sets["ema"][n], rtol=1e-6, atol=1e-7), n
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_recorded_passes(kind: str, compiled: bool) -> None:
+    """Two shapes, each twice, weights written in between: gradients of the plain passes."""
+    lm = tiny(kind)
+    lm.module.to("cuda", torch.bfloat16)
+    lm.compile = compiled
+    for length, seed in ((6, 0), (30, 1), (6, 2), (30, 3)):
+        with torch.no_grad():
+            for p in lm.module.parameters():
+                p.mul_(1.01)
+        s = some_sequences(lm, length, seed).to("cuda")
+        found = []
+        for capture in (False, True):
+            lm.capture = capture
+            with lm.recording():
+                scores = score(lm, s)
+            scores.logprobs.sum().backward()
+            grads = {}
+            for n, p in lm.module.named_parameters():
+                if p.grad is not None:
+                    grads[n] = p.grad.clone()
+                    p.grad = None
+            found.append((scores.logprobs.detach(), grads))
+        (plain, g), (quick, h) = found
+        assert torch.allclose(plain, quick, atol=0.05)
+        for n in g:
+            size = g[n].abs().max()
+            assert (g[n] - h[n]).abs().max() <= 0.05 * size + 1e-3, n
+    assert len(lm.scratch["recorded"]._shapes) == 2
+
+
+def test_a_second_pass_within_one_recording_is_plain() -> None:
+    lm = tiny("llama")
+    lm.module.to("cuda", torch.bfloat16)
+    lm.capture = True
+    one, two = (some_sequences(lm, 6, seed).to("cuda") for seed in (0, 1))
+    with lm.recording():
+        a, b = score(lm, one), score(lm, two)
+    alone = score(lm, two)
+    assert torch.equal(b.logprobs, alone.logprobs)
+    assert len(lm.scratch["recorded"]._shapes) == 1
+    (a.logprobs.sum() + b.logprobs.sum()).backward()

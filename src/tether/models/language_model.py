@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from tether.config.errors import UserError
 from tether.models.compiled import compiled_layers
-from tether.models.head import exact_logits
+from tether.models.head import ExactLogits
+from tether.models.recorded import Recorded
 from tether.types import Sequences
 
 
@@ -43,6 +44,9 @@ class LanguageModel:
         self.dropout = False
         self.compile = False
         """Whether scoring and the update run compiled layers."""
+        self.capture = False
+        """Whether the update's passes are recorded (`recording`)."""
+        self._record = False
         self.facts: dict[str, Any] = {}
         self.scratch: dict[str, Any] = {}
         """What engines keep for this module between calls; a copy of the model starts without."""
@@ -205,9 +209,28 @@ class LanguageModel:
                 ).last_hidden_state
             return states
         inputs = self._inputs(s)
+        if self._record and torch.is_grad_enabled():
+            self._record = False
+            return self._recorded()(inputs)[:, s.prompt.shape[1] - 1 :]
         with self._layers():
             states = decoder(**inputs, use_cache=False).last_hidden_state
         return states[:, s.prompt.shape[1] - 1 :]
+
+    def _recorded(self) -> Recorded:
+        known: Recorded | None = self.scratch.get("recorded")
+        if known is None:
+            known = self.scratch["recorded"] = Recorded(self.core, self._layers, self._accepts)
+        return known
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within, the first pass of `hidden` with gradients is a recorded one, where the model
+        allows; who enters takes its backward pass before he enters again."""
+        self._record = self.capture and not self.dropout and self._recorded().usable
+        try:
+            yield
+        finally:
+            self._record = False
 
     def _layers(self) -> AbstractContextManager[object]:
         if not self.compile:
@@ -234,7 +257,7 @@ class LanguageModel:
                 lambda module, args, out: states.append(out.last_hidden_state)
             )
         try:
-            with exact_logits(self.core), self._layers():
+            with ExactLogits(self.core), self._layers():
                 out = self.module(**inputs, use_cache=False)
         finally:
             if handle is not None:

@@ -95,7 +95,7 @@ def static_attention(
         span = spans.encoder
     bias = kwargs.get("position_bias")
     if bias is not None:  # [1,H,1,L]: relative positions, equal for all rows
-        bias = bias[0, :, 0]
+        bias = bias[0, :, 0].contiguous()
     one = attend if query.is_cuda and triton is not None else attend_in_torch
     return one(query[:, :, 0], key, value, span, scale, bias)[:, None], None
 

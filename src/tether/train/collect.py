@@ -318,11 +318,10 @@ def _as_sampled(
     checked = score_all(agent.lm, s.rows(few), **common)
     self_checks.engine_agrees(agent, rollout.rows(few), checked.logprobs)
     logprobs = torch.where(mask & rollout.sampled, rollout.logprobs, 0.0)
-    out = Scores(logprobs, logprobs)
     if critic is None:
-        return out
+        return Scores(logprobs, logprobs)
     values, last = values_of(critic, agent.lm, s, agent.microbatch)
-    return replace(out, values=values, last_value=last)
+    return Scores(logprobs, logprobs, values=values, last_value=last)
 
 
 def _mean(x: Tensor, has: Tensor) -> float:

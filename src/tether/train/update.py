@@ -120,14 +120,16 @@ class PolicyLearner:
 
     def _fresh(self, micro: Minibatch, *, exact: bool) -> Scores:
         agent, rollout = self.agent, micro.experience.rollout
-        return score(
-            agent.lm,
-            rollout.sequences,
-            **scored_as(agent.sampling, rollout),
-            critic=agent.critic if self.algorithm.needs_values else None,
-            entropy=self.algorithm.needs_entropy,
-            against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
-        )
+        critic = agent.critic if self.algorithm.needs_values else None
+        with agent.lm.recording(), nullcontext() if critic is None else critic.recording():
+            return score(
+                agent.lm,
+                rollout.sequences,
+                **scored_as(agent.sampling, rollout),
+                critic=critic,
+                entropy=self.algorithm.needs_entropy,
+                against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
+            )
 
     def _own_text(
         self, name: str, tether: Tether, text: OwnText, add: Callable[[LossOutput], None]

@@ -10,7 +10,7 @@ import torch
 
 from tests.models_for_tests import some_prompts, tiny
 from tether.config.run import SamplingSettings
-from tether.models.fused import lay_together, together
+from tether.models.fused import Together, lay_together
 from tether.models.scoring import score_all, scored_as
 from tether.rollout import static_attention
 from tether.rollout.engine import join
@@ -83,13 +83,13 @@ def test_projections_side_by_side_are_one_product_and_the_same_parameters() -> N
     x = some_prompts(lm).prompt
     with torch.no_grad():
         plain = lm.module(input_ids=x).logits
-        with together(lm.module) as groups:
-            assert groups == 4
+        with Together(lm.module) as laid:
+            assert laid.groups == 4
             assert torch.allclose(lm.module(input_ids=x).logits, plain, atol=1e-6)
         layer = lm.module.model.layers[0].self_attn
         layer.k_proj.weight.mul_(2.0)  # written in place: the block sees it
         changed = lm.module(input_ids=x).logits
-        with together(lm.module):
+        with Together(lm.module):
             assert torch.allclose(lm.module(input_ids=x).logits, changed, atol=1e-6)
     assert not torch.allclose(changed, plain, atol=1e-6)
     assert "forward" not in vars(layer.q_proj)
