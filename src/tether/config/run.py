@@ -68,9 +68,9 @@ class ModelSettings:
     """Compile the layers for scoring and the update: less time on a GPU from the second update on,
     half a minute more in the first."""
     capture: bool = False
-    """Record forward and backward pass of a microbatch as CUDA graphs (decoder-only models in
-    bf16): small microbatches cost more launching than computing. A recorded shape keeps the memory
-    of its activations."""
+    """Record passes over a microbatch as CUDA graphs (decoder-only models in bf16), in scoring and
+    in the update: small microbatches cost more launching than computing. A recorded shape keeps
+    the memory of its activations."""
     copies: Literal["device", "cpu"] = "device"
     """Where weights that do not train (the initial ones, averages) are kept: beside the policy, or
     in pinned CPU memory, where an average is taken while completions are written."""

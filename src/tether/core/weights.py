@@ -114,16 +114,27 @@ def lerp_(
 
 @torch.no_grad()
 def round_(working: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
-    """working <- masters, rounded to each tensor's type; what is one piece of memory already stays.
+    """working <- masters, rounded to each tensor's type."""
+    copy_(*pairs(working, masters))
 
-    All at once: a model has hundreds of tensors, and one by one each costs a launch.
-    """
+
+def pairs(
+    working: Mapping[str, Tensor], masters: Mapping[str, Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Local tensors of `working` beside those of `masters`, without what is one piece of memory."""
     to, of = [], []
     for name, t in working.items():
         here, master = local(t), local(masters[name])
         if here.data_ptr() != master.data_ptr():
             to.append(here)
             of.append(master)
+    return to, of
+
+
+@torch.no_grad()
+def copy_(to: list[Tensor], of: list[Tensor]) -> None:
+    """to <- of, rounded to each tensor's type. All at once: a model has hundreds of tensors, and
+    one by one each costs a launch."""
     if to:
         torch._foreach_copy_(to, of)
 

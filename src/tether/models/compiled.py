@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-OPTIONS: dict[str, Any] = {"emulate_precision_casts": True}
-"""Round to bf16 where the plain layers do: what is scored stays what an engine samples."""
 BACKEND = "inductor"
 
 
@@ -48,10 +46,7 @@ def compiled_layers(module: nn.Module, known: MutableMapping[Any, Any]) -> Itera
 def _of(layer: nn.Module, known: MutableMapping[Any, Any]) -> Callable[..., Any]:
     cls = type(layer)
     if cls not in known:
-        options = OPTIONS if BACKEND == "inductor" else None
-        known[cls] = torch.compile(
-            own_code(cls.forward), dynamic=True, backend=BACKEND, options=options
-        )
+        known[cls] = torch.compile(own_code(cls.forward), dynamic=True, backend=BACKEND)
     f: Callable[..., Any] = known[cls]
     return f
 

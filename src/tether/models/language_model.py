@@ -209,12 +209,19 @@ class LanguageModel:
                 ).last_hidden_state
             return states
         inputs = self._inputs(s)
-        if self._record and torch.is_grad_enabled():
-            self._record = False
+        if self._recordable():
             return self._recorded()(inputs)[:, s.prompt.shape[1] - 1 :]
         with self._layers():
             states = decoder(**inputs, use_cache=False).last_hidden_state
         return states[:, s.prompt.shape[1] - 1 :]
+
+    def _recordable(self) -> bool:
+        if not self.capture or not self._recorded().usable:
+            return False
+        if not torch.is_grad_enabled():
+            return True
+        once, self._record = self._record, False
+        return once
 
     def _recorded(self) -> Recorded:
         known: Recorded | None = self.scratch.get("recorded")
@@ -226,7 +233,7 @@ class LanguageModel:
     def recording(self) -> Iterator[None]:
         """Within, the first pass of `hidden` with gradients is a recorded one, where the model
         allows; who enters takes its backward pass before he enters again."""
-        self._record = self.capture and not self.dropout and self._recorded().usable
+        self._record = not self.dropout
         try:
             yield
         finally:
@@ -279,13 +286,8 @@ class LanguageModel:
     def quiet(self) -> Iterator[None]:
         """Eval mode and no gradients for scoring and sampling; the mode comes back, exceptions
         included (B07)."""
-        before = self.module.training
-        self.module.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.module.train(before)
+        with self._mode(train=False), torch.no_grad():
+            yield
 
     @contextmanager
     def plain(self) -> Iterator[None]:
@@ -300,13 +302,22 @@ class LanguageModel:
     def updating(self) -> Iterator[None]:
         """The mode of the update: train mode where dropout was asked for or activations are
         recomputed (transformers recomputes in train mode only), else eval mode."""
+        with self._mode(train=self.dropout or self._recomputes()):
+            yield
+
+    @contextmanager
+    def _mode(self, train: bool) -> Iterator[None]:
         before = self.module.training
-        recompute = any(getattr(m, "gradient_checkpointing", False) for m in self.module.modules())
-        self.module.train(self.dropout or recompute)
+        if train != before:  # a walk through every module, which a small step would feel
+            self.module.train(train)
         try:
             yield
         finally:
-            self.module.train(before)
+            if self.module.training != before:
+                self.module.train(before)
+
+    def _recomputes(self) -> bool:
+        return any(getattr(m, "gradient_checkpointing", False) for m in self.module.modules())
 
     # ---- copies
 

@@ -3,7 +3,8 @@
 A small microbatch costs more launching than computing; a recorded one launches twice. Weights are
 read where they are, so what writes them in place (optimizer, resets, swaps) is seen. The gradients
 come in the recording's own memory and hold until its next pass: take them before (an optimizer
-that moves them into fp32 masters does).
+that moves them into fp32 masters does). No graph of an earlier pass with gradients may be alive
+while a new shape is recorded: it would tie the recording to another stream.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-SHAPES = 4
+SHAPES = 8
 """Recordings that stay per model; the one longest unused is dropped."""
 WIDTH = 16
 """Sequences are filled up to a multiple of this, so that shapes repeat."""
@@ -53,8 +54,8 @@ class Recorded:
     ) -> None:
         """layers: context in which the decoder's layers run as they shall."""
         self._core, self._layers = core, layers
-        self._shapes: OrderedDict[tuple[int, int], Callable[..., Tensor]] = OrderedDict()
-        self._pool: Any = None
+        self._shapes: OrderedDict[tuple[int, int, bool], Callable[..., Tensor]] = OrderedDict()
+        self._pools: dict[bool, Any] = {}
         self.usable = self._usable(accepts)
 
     def _usable(self, accepts: frozenset[str]) -> bool:
@@ -73,26 +74,30 @@ class Recorded:
         )
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """`input_ids`, `attention_mask` and `position_ids` [B,L] -> [B,L,H]."""
+        """`input_ids`, `attention_mask` and `position_ids` [B,L] -> [B,L,H], with gradients where
+        they are enabled; then the caller takes them before the next call with gradients."""
         ids, real = inputs["input_ids"], inputs["attention_mask"].bool()
         rows, length = ids.shape
         more = -length % WIDTH
         filled = tuple(pad(x, (0, more)) for x in (ids, real, inputs["position_ids"]))
-        key = (rows, length + more)
+        grad = torch.is_grad_enabled()
+        key = (rows, length + more, grad)
         if key not in self._shapes:
-            self._shapes[key] = self._record(filled)
+            self._shapes[key] = self._record(filled, grad)
             while len(self._shapes) > SHAPES:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(key)
-        return self._shapes[key](*filled)[:, :length]
+        out = self._shapes[key](*filled)[:, :length]
+        return out if grad else out.clone()  # the next pass writes over it
 
-    def _record(self, sample: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+    def _record(self, sample: tuple[Tensor, ...], grad: bool) -> Callable[..., Tensor]:
+        # A pass without gradients may come between a forward pass and its backward pass.
+        if grad not in self._pools:
+            self._pools[grad] = torch.cuda.graph_pool_handle()
         one = _States(self._core.get_decoder(), self._layers)
         one.train(self._core.training)
         made: Any = torch.cuda.make_graphed_callables(
-            one, tuple(x.clone() for x in sample), allow_unused_input=True, pool=self._pool
+            one, tuple(x.clone() for x in sample), allow_unused_input=True, pool=self._pools[grad]
         )
         call: Callable[..., Tensor] = made
         return call

@@ -57,6 +57,7 @@ class WeightSets:
         self.residents: dict[str, LanguageModel] = {}
         self.foreign: set[str] = set()
         self._base: dict[str, str] = {}
+        self._rounded: dict[str, tuple[list[Tensor], list[Tensor]]] = {}
         self._adopt("policy", lm.module)
         if not self.sets["policy"]:
             raise UserError("the model has no trainable parameter")
@@ -167,7 +168,9 @@ class WeightSets:
         """Round masters into working tensors, in place, and drop stale gathered copies. Call it
         after every optimizer step."""
         if name in self.working:
-            w.round_(self.working[name], self.sets[name])
+            if name not in self._rounded:  # tensors are written, never replaced
+                self._rounded[name] = w.pairs(self.working[name], self.sets[name])
+            w.copy_(*self._rounded[name])
         module = self._module(name)
         if module is not None:
             reshard(module)

@@ -29,10 +29,7 @@ from tether.types import Constraint, Sequences
 LOOK = 8
 """Steps between looks at whether every row has ended; the look is at the state of LOOK steps ago,
 so the device never waits for the host."""
-OPTIONS = {
-    "combo_kernels": True,  # neighbours that do not depend on each other: one launch
-    "emulate_precision_casts": True,  # round where the plain model rounds, as scoring does
-}
+OPTIONS = {"combo_kernels": True}  # neighbours that do not depend on each other: one launch
 WARM_UP = 2
 """Runs of a step before it is recorded: libraries and kernels are chosen in them."""
 

@@ -146,8 +146,8 @@ if triton is not None:
             keys = tl.load(k + at, mask=inside, other=0.0)
             x = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
             if BIASED:
-                at = (head * GROUP + r)[:, None] * b_head + n[None, :]
-                shift = tl.load(bias + at, mask=(r < GROUP)[:, None] & there[None, :], other=0.0)
+                place = (head * GROUP + r)[:, None] * b_head + n[None, :]
+                shift = tl.load(bias + place, mask=(r < GROUP)[:, None] & there[None, :], other=0.0)
                 x += shift.to(tl.float32)
             x = tl.where(there[None, :], x, float("-inf"))
             new = tl.maximum(most, tl.max(x, 1))
@@ -179,7 +179,7 @@ def attend(
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), k.stride(2),
         0 if bias is None else bias.stride(0),
         GROUP=group, ROWS=max(16, 1 << math.ceil(math.log2(group))), D=d,
-        DIM=max(16, 1 << math.ceil(math.log2(d))), BLOCK=16, PRECISION="ieee",
-        BIASED=bias is not None, num_warps=1,
+        DIM=max(16, 1 << math.ceil(math.log2(d))), BLOCK=32, PRECISION="ieee",
+        BIASED=bias is not None, num_warps=1, num_stages=2,
     )  # fmt: skip
     return out

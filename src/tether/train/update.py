@@ -106,6 +106,7 @@ class PolicyLearner:
                     if (o := t.loss(micro, fresh)) is not None
                 ]
                 add(_sum(outs))
+                del fresh, outs  # no graph outlives its microbatch
             for name, t in holders.items():
                 if (text := t.own_text(self._clock(), agent.draws.get(name))) is not None:
                     self._own_text(name, t, text, add)
