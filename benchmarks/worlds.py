@@ -77,9 +77,11 @@ class World:
         if tokenizer is not None:
             words = transformers.AutoTokenizer.from_pretrained(str(tokenizer))
             ends = dict.fromkeys(ends, words.eos_token_id)
+            words.pad_token = words.pad_token or words.eos_token
         else:
             words = word_tokenizer(SHAPES[shape]["vocab_size"])
         chosen = {k: v for k, v in SHAPES[shape].items() if k != "model_type"}
+        chosen["vocab_size"] = max(chosen["vocab_size"], len(words))
         config = transformers.AutoConfig.for_model(SHAPES[shape]["model_type"], **chosen, **ends)
         config.save_pretrained(self.model)
         words.save_pretrained(self.model)
