@@ -19,16 +19,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Results, arguments, command, given, say, spread
-from benchmarks.workers import Parent, Worker
+from benchmarks.workers import Parent, Worker, one_after_the_other
 
 MODELS, ALGORITHMS, ENGINES = ("smollm2", "gpt2"), ("ppo", "grpo"), ("graph", "hf")
 ROWS = tuple(f"{m}-{a}-{e}" for m in MODELS for a in ALGORITHMS for e in ENGINES)
-REPEATS = 7
+REPEATS, BASELINE = 7, 3
+"""Updates that are timed; of engine `hf`."""
 WARM_UP = {"graph": 3, "hf": 1}
 """The first update compiles; the second one allocates what the optimizer keeps."""
 TABLES: list[dict[str, Any]] = [
@@ -124,7 +125,9 @@ def measure(
             updates.several(1 if args.tiny else WARM_UP[kind])
             if gpu:
                 torch.cuda.reset_peak_memory_stats()
-            found = updates.several(args.repeats)
+            found = updates.several(
+                args.repeats if kind == "graph" else min(args.repeats, BASELINE)
+            )
             middle = {
                 k: statistics.median(x[k] for x in found)
                 for k in ("whole", "rollout", "scoring", "learning")
@@ -135,7 +138,7 @@ def measure(
             yield {
                 "kind": "step", "row": name, "model": model, "algorithm": algorithm,
                 "engine": kind, **{f"{k}_s": v for k, v in middle.items()}, "rest_s": rest,
-                "spread_s": spread([x.whole for x in found]), "repeats": args.repeats,
+                "spread_s": spread([x.whole for x in found]), "repeats": len(found),
                 "all_s": [x.whole for x in found],
                 "limit_s": limit, "of_limit": limit / middle["whole"],
                 "tokens": statistics.mean(x.tokens for x in found),
@@ -155,6 +158,10 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def every_row() -> tuple[str, ...]:
+    return ROWS
+
+
 def main(words: Sequence[str] | None = None) -> None:
     args = given(parser(), words)
     wanted = [r for r in ROWS if r in (args.only or ROWS)]
@@ -164,12 +171,7 @@ def main(words: Sequence[str] | None = None) -> None:
         cases.setdefault(case, []).append(kind)
     if args.worker:
         parent = Parent()
-
-        def ready() -> None:
-            parent.tell(ready=True)
-            parent.hear()
-
-        for found in measure(args.worker, cases[args.worker], args, ready):
+        for found in measure(args.worker, cases[args.worker], args, parent.ready):
             parent.tell(row=found)
         return
     results = Results("step", args.out, args.commit, TABLES)
@@ -178,27 +180,16 @@ def main(words: Sequence[str] | None = None) -> None:
             for found in measure(case, kinds, args, lambda: None):
                 results.add(found, ROWS)
         return
-    side_by_side(cases, args, results, wanted)
-
-
-def side_by_side(
-    cases: Iterable[str],
-    args: argparse.Namespace,
-    results: Results,
-    wanted: Sequence[str],
-) -> None:
-    """All compile at once; then one at a time is told to go on."""
-    common = ["-m", "benchmarks.step", "--repeats", str(args.repeats), "--only", *wanted]
-    common += ["--tiny"] if args.tiny else []
-    workers = [Worker(c, [*common, *args.settings, "--worker", c]) for c in cases]
-    ready = [w for w in workers if w.hear()]
-    say(f"{len(ready)} of {len(workers)} processes are ready")
-    for w in ready:
-        w.tell("go")
-        while message := w.hear():
-            results.add(message["row"], ROWS)
-    if failed := [w.name for w in workers if w.end()]:
+    started = workers(wanted, ["--repeats", str(args.repeats), *args.settings])
+    if failed := one_after_the_other(started, lambda _, row: results.add(row, ROWS)):
         raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def workers(rows: Sequence[str], words: Sequence[str] = ()) -> list[Worker]:
+    """Processes that write those rows."""
+    common = ["-m", "benchmarks.step", *words, "--only", *rows, "--worker"]
+    cases = dict.fromkeys(r.rsplit("-", 1)[0] for r in rows)
+    return [Worker(case, [*common, case]) for case in cases]
 
 
 if __name__ == "__main__":

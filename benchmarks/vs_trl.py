@@ -175,6 +175,10 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def every_row() -> tuple[str, ...]:
+    return ROWS
+
+
 def main(words: Sequence[str] | None = None) -> None:
     args = given(parser(), words)
     if args.worker:
