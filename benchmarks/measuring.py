@@ -80,9 +80,9 @@ def arguments(
     p.add_argument("--commit", default=None, help="default: of the working tree")
     if rows:
         p.add_argument("--only", nargs="+", choices=rows, metavar="ROW", help=", ".join(rows))
-        p.add_argument(
-            "--tiny", action="store_true", help="tiny shapes on the CPU: does the program run?"
-        )
+    p.add_argument(
+        "--tiny", action="store_true", help="tiny shapes on the CPU: does the program run?"
+    )
     return p
 
 

@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Results, arguments, command, given, say, spread
+from benchmarks.workers import Parent, Worker
 
-REPEATS = 3
+REPEATS = 2
 EACH_STEP = {"average": {"kind": "every", "n": 1, "unit": "minibatch"}}
 EACH_UPDATE = {"average": {"kind": "every", "n": 1, "unit": "update"}}
 
@@ -140,17 +141,39 @@ def over_base(rows: list[dict[str, Any]]) -> None:
 def parser() -> argparse.ArgumentParser:
     p = arguments("memory", __doc__, tuple(CASES))
     p.add_argument("--repeats", type=int, default=REPEATS, help="updates that are measured")
+    p.add_argument("--worker", help=argparse.SUPPRESS)
     return p
+
+
+def every_row() -> tuple[str, ...]:
+    return tuple(CASES)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     args = given(parser(), words)
+    names = [n for n in CASES if n in (args.only or CASES)]
+    if args.worker:
+        parent = Parent()
+        parent.ready()
+        for name in names:
+            parent.tell(row=measure(name, args))
+        return
     results = Results("memory", args.out, args.commit, TABLES)
-    for name in args.only or CASES:
-        row = measure(name, args)
-        results.rows = [r for r in results.rows if r["row"] != name] + [row]
-        over_base(results.rows)
-        results.add(row, tuple(CASES))
+    for name in names:
+        add(results, measure(name, args))
+
+
+def add(results: Results, row: dict[str, Any]) -> None:
+    """With what a row adds to its base, and bases to the rows over them."""
+    results.rows = [r for r in results.rows if r["row"] != row["row"]] + [row]
+    over_base(results.rows)
+    results.add(row, tuple(CASES))
+
+
+def workers(names: Sequence[str], words: Sequence[str] = ()) -> list[Worker]:
+    """The process that writes those rows."""
+    command = ["-m", "benchmarks.memory", *words, "--worker", "all", "--only", *names]
+    return [Worker("memory", command)]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,13 @@ from benchmarks.measuring import (
     timed,
 )
 from benchmarks.memory import EACH_STEP, EACH_UPDATE, elastic_reset
+from benchmarks.workers import Parent, Worker
 
-PAIRS, WARM_UP, EVENTS = 6, 2, 3
+PAIRS, EVENTS = 5, 3
+WARM_UP = {"replay": 2}
+"""Updates before pairs are timed, 1 where nothing is said: replay has nothing to draw at first."""
+COMPILES = ("nlpo-mask",)
+"""What has a recorded rollout of its own."""
 PERIOD = 17
 """Updates between resets (IMDB)."""
 TETHERS: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -54,7 +59,6 @@ TETHERS: dict[str, Callable[[str], dict[str, Any]]] = {
     "replay": lambda data: {"replay": {"kind": "replay"}},
     "nlpo-mask": lambda data: {"nlpo_mask": {"kind": "nlpo_mask"}},
 }
-"""nlpo_mask last: its recorded rollout stays in memory."""
 WHAT = {
     "nothing": "the step against itself",
     "kl": "kl: penalty in the reward, to the initial model",
@@ -115,18 +119,23 @@ def event_seconds(updates: Any) -> float:
     return statistics.median(timed(run, EVENTS))
 
 
-def measure(
-    name: str, base: Any, base_gib: float | None, args: argparse.Namespace
-) -> dict[str, Any]:
+def prepare(name: str, base: Any) -> tuple[Any, float | None]:
+    """The same under the tether, warm; and the peak of the step without, before it was there."""
+    _, base_gib = peak_of(base.one)
     tethers = TETHERS[name](base.settings.data.path)
     # A set that lives elsewhere than the policy is declared so before the tether asks for it.
     places = {"ema": "cpu"} if name == "ema-update-cpu" else {}
     started = time.perf_counter()
     other = base.with_tethers(tethers, places)
-    _, gib = peak_of(lambda: other.several(WARM_UP))
+    other.several(WARM_UP.get(name, 1))
     synchronise()
-    say(f"{name}: {WARM_UP} updates in {time.perf_counter() - started:.1f} s, compilation included")
-    pairs = []
+    say(f"{name}: warm in {time.perf_counter() - started:.1f} s, compilation included")
+    return other, base_gib
+
+
+def measure(name: str, base: Any, prepared: Any, args: argparse.Namespace) -> dict[str, Any]:
+    other, base_gib = prepared
+    gib, pairs = None, []
     for _ in range(args.pairs):
         without = base.one()
         found, gib = peak_of(other.one)
@@ -152,24 +161,50 @@ def measure(
 def parser() -> argparse.ArgumentParser:
     p = arguments("overhead", __doc__, tuple(TETHERS))
     p.add_argument("--pairs", type=int, default=PAIRS, help="steps without and with, in turn")
+    p.add_argument("--worker", help=argparse.SUPPRESS)
     return p
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def every_row() -> tuple[str, ...]:
+    return tuple(TETHERS)
+
+
+def rows(args: argparse.Namespace, ready: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    """ready: called when everything has been compiled."""
     from benchmarks.worlds import Updates, World, engine, ppo
 
-    args = given(parser(), words)
-    results = Results("overhead", args.out, args.commit, TABLES)
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), "tiny" if args.tiny else "smollm2")
         method = ppo(8) if args.tiny else ppo()
         base = Updates(world.settings(method, engine("graph"), overrides=args.settings))
-        base.several(WARM_UP)
+        base.several(2)
         say("the step without a tether is compiled")
-        _, base_gib = peak_of(base.one)
-        for name in args.only or TETHERS:
-            results.add(measure(name, base, base_gib, args), tuple(TETHERS))
+        names = [n for n in TETHERS if n in (args.only or TETHERS)]
+        early = {n: prepare(n, base) for n in names if n in COMPILES}
+        ready()
+        for name in names:
+            prepared = early.pop(name, None) or prepare(name, base)
+            yield measure(name, base, prepared, args)
+            del prepared
             gc.collect()
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    args = given(parser(), words)
+    if args.worker:
+        parent = Parent()
+        for row in rows(args, parent.ready):
+            parent.tell(row=row)
+        return
+    results = Results("overhead", args.out, args.commit, TABLES)
+    for row in rows(args, lambda: None):
+        results.add(row, tuple(TETHERS))
+
+
+def workers(names: Sequence[str], words: Sequence[str] = ()) -> list[Worker]:
+    """The process that writes those rows."""
+    command = ["-m", "benchmarks.overhead", *words, "--worker", "all", "--only", *names]
+    return [Worker("overhead", command)]
 
 
 if __name__ == "__main__":

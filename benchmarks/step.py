@@ -8,7 +8,9 @@ PPO: 64 completions, 4 epochs of 4 minibatches of 16, a critic with a trunk of i
 completions in groups of 8, one epoch, one optimizer step. Random weights of the right shape, bf16
 working weights and fp32 masters, 32-token prompts, 64 new tokens, a reward that takes no time. No
 end of text is forced or forbidden: it is one word of tens of thousands, and the mean length is in
-the row. As always, the initial model scores too. A process for each model and algorithm: they
+the row. `graph` is a run told to be quick (`benchmarks.worlds.QUICK`: compiled layers, recorded
+passes, the engine's log-probs as the old ones, drift measured in evaluations alone); `hf` is a run
+that is told nothing. A process for each model and algorithm: they
 compile side by side and are timed one after the other. Warm-up excluded; medians of --repeats.
 
 Settings behind the options (`--a.b.c VALUE`) apply to every row. Needs a GPU, or --tiny.
@@ -19,16 +21,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Results, arguments, command, given, say, spread
-from benchmarks.workers import Parent, Worker
+from benchmarks.workers import Parent, Worker, one_after_the_other
 
 MODELS, ALGORITHMS, ENGINES = ("smollm2", "gpt2"), ("ppo", "grpo"), ("graph", "hf")
 ROWS = tuple(f"{m}-{a}-{e}" for m in MODELS for a in ALGORITHMS for e in ENGINES)
-REPEATS = 7
+REPEATS, BASELINE = 7, 3
+"""Updates that are timed; of engine `hf`."""
 WARM_UP = {"graph": 3, "hf": 1}
 """The first update compiles; the second one allocates what the optimizer keeps."""
 TABLES: list[dict[str, Any]] = [
@@ -52,8 +55,7 @@ TABLES: list[dict[str, Any]] = [
         },
         "text": "Medians. The phases are those of a run's timing.jsonl, each ending with the "
         "device; rest is what lies between them, the wait for rewards included. The limit is "
-        "counted: operations of the products with weights (prompts, scoring by policy, initial "
-        "model and critic, forward and backward passes) over the operations a second of a large "
+        "counted: operations of the products with weights (prompts, what is scored, forward and backward passes) over the operations a second of a large "
         "bf16 product, and bytes of decoding and of AdamW over the bytes a second of a copy, both "
         "measured on the card in the same process.",
     },
@@ -89,7 +91,9 @@ def counted(updates: Any) -> tuple[float, float, float]:
     learning = 3 * a.epochs * (one + value)
     trained = sum(p.numel() for group in agent.optimizer.groups.values() for p in group)
     moved = decode_bytes(s, rows, PROMPT, new) + a.epochs * a.minibatches * step_bytes(trained)
-    return prompts + 2 * one + value + learning, moved, learning
+    spared = agent.old_logprobs == "sampled" and agent.evaluation.drift_every == 0
+    scoring = one * agent.microbatch / rows if spared else 2 * one
+    return prompts + scoring + value + learning, moved, learning
 
 
 def measure(
@@ -100,7 +104,6 @@ def measure(
 
     from benchmarks.ceilings import ceilings
     from benchmarks.worlds import Updates, World, engine, grpo, ppo
-    from tether.config.parts import build as build_part
 
     model, algorithm = case.split("-")
     wanted = {"ppo": ppo, "grpo": grpo}[algorithm]
@@ -117,14 +120,16 @@ def measure(
             say(f"{case}: first update {first:.1f} s")
         ready()
         limits = ceilings(args.tiny)
-        operations, moved, learning = counted(updates)
         for kind in engines:
             if kind != "graph":
-                updates.agent.engine = build_part("engine", engine(kind)["engine"], "engine")
+                updates.by_default()
+            operations, moved, learning = counted(updates)
             updates.several(1 if args.tiny else WARM_UP[kind])
             if gpu:
                 torch.cuda.reset_peak_memory_stats()
-            found = updates.several(args.repeats)
+            found = updates.several(
+                args.repeats if kind == "graph" else min(args.repeats, BASELINE)
+            )
             middle = {
                 k: statistics.median(x[k] for x in found)
                 for k in ("whole", "rollout", "scoring", "learning")
@@ -135,7 +140,7 @@ def measure(
             yield {
                 "kind": "step", "row": name, "model": model, "algorithm": algorithm,
                 "engine": kind, **{f"{k}_s": v for k, v in middle.items()}, "rest_s": rest,
-                "spread_s": spread([x.whole for x in found]), "repeats": args.repeats,
+                "spread_s": spread([x.whole for x in found]), "repeats": len(found),
                 "all_s": [x.whole for x in found],
                 "limit_s": limit, "of_limit": limit / middle["whole"],
                 "tokens": statistics.mean(x.tokens for x in found),
@@ -155,6 +160,10 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def every_row() -> tuple[str, ...]:
+    return ROWS
+
+
 def main(words: Sequence[str] | None = None) -> None:
     args = given(parser(), words)
     wanted = [r for r in ROWS if r in (args.only or ROWS)]
@@ -164,12 +173,7 @@ def main(words: Sequence[str] | None = None) -> None:
         cases.setdefault(case, []).append(kind)
     if args.worker:
         parent = Parent()
-
-        def ready() -> None:
-            parent.tell(ready=True)
-            parent.hear()
-
-        for found in measure(args.worker, cases[args.worker], args, ready):
+        for found in measure(args.worker, cases[args.worker], args, parent.ready):
             parent.tell(row=found)
         return
     results = Results("step", args.out, args.commit, TABLES)
@@ -178,27 +182,16 @@ def main(words: Sequence[str] | None = None) -> None:
             for found in measure(case, kinds, args, lambda: None):
                 results.add(found, ROWS)
         return
-    side_by_side(cases, args, results, wanted)
-
-
-def side_by_side(
-    cases: Iterable[str],
-    args: argparse.Namespace,
-    results: Results,
-    wanted: Sequence[str],
-) -> None:
-    """All compile at once; then one at a time is told to go on."""
-    common = ["-m", "benchmarks.step", "--repeats", str(args.repeats), "--only", *wanted]
-    common += ["--tiny"] if args.tiny else []
-    workers = [Worker(c, [*common, *args.settings, "--worker", c]) for c in cases]
-    ready = [w for w in workers if w.hear()]
-    say(f"{len(ready)} of {len(workers)} processes are ready")
-    for w in ready:
-        w.tell("go")
-        while message := w.hear():
-            results.add(message["row"], ROWS)
-    if failed := [w.name for w in workers if w.end()]:
+    started = workers(wanted, ["--repeats", str(args.repeats), *args.settings])
+    if failed := one_after_the_other(started, lambda _, row: results.add(row, ROWS)):
         raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def workers(rows: Sequence[str], words: Sequence[str] = ()) -> list[Worker]:
+    """Processes that write those rows."""
+    common = ["-m", "benchmarks.step", *words, "--only", *rows, "--worker"]
+    cases = dict.fromkeys(r.rsplit("-", 1)[0] for r in rows)
+    return [Worker(case, [*common, case]) for case in cases]
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.measuring import ROOT
+from benchmarks.measuring import ROOT, say
 
 
 class Worker:
@@ -50,6 +50,20 @@ class Worker:
         return self.process.wait()
 
 
+def one_after_the_other(
+    workers: Sequence[Worker], add: Callable[[Worker, dict[str, Any]], object]
+) -> list[str]:
+    """All get ready at once; then each is told to go and heard to its end. Names of those that
+    failed."""
+    ready = [w for w in workers if w.hear()]
+    say(f"{len(ready)} of {len(workers)} processes are ready")
+    for w in ready:
+        w.tell("go")
+        while message := w.hear():
+            add(w, message["row"])
+    return [w.name for w in workers if w.end()]
+
+
 class Parent:
     """The parent as a worker sees it. Takes standard output for messages: make it first."""
 
@@ -60,6 +74,16 @@ class Parent:
     def tell(self, **message: Any) -> None:
         self._out.write(json.dumps(message) + "\n")
         self._out.flush()
+
+    def ready(self) -> None:
+        """Compiled and warm: say so, leave the card's spare memory to the others, and wait."""
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        self.tell(ready=True)
+        self.hear()
 
     def hear(self) -> str:
         """The next word; ends the process where the parent is gone."""

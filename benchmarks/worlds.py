@@ -38,6 +38,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """SmolLM2-135M and GPT-2 124M; `tiny` shows that a program runs."""
 REWARD = "benchmarks.worlds:even_share"
+QUICK: dict[str, Any] = {
+    "model": {"compile": True, "capture": True},
+    "batch": {"old_logprobs": "sampled"},
+    "evaluation": {"drift_every": 0},
+}
+"""What a run on a GPU is told for speed: compiled layers, recorded passes, and no scoring pass that
+only measures."""
 PHASES = ("rollout", "scoring", "reward_wait", "learning")
 """As in a run's timing.jsonl; `rest` is what lies between."""
 
@@ -77,9 +84,11 @@ class World:
         if tokenizer is not None:
             words = transformers.AutoTokenizer.from_pretrained(str(tokenizer))
             ends = dict.fromkeys(ends, words.eos_token_id)
+            words.pad_token = words.pad_token or words.eos_token
         else:
             words = word_tokenizer(SHAPES[shape]["vocab_size"])
         chosen = {k: v for k, v in SHAPES[shape].items() if k != "model_type"}
+        chosen["vocab_size"] = max(chosen["vocab_size"], len(words))
         config = transformers.AutoConfig.for_model(SHAPES[shape]["model_type"], **chosen, **ends)
         config.save_pretrained(self.model)
         words.save_pretrained(self.model)
@@ -113,6 +122,8 @@ class World:
             "sampling": {"max_new_tokens": self.new},
             "evaluation": {"prompts": 8, "human_rows": 0, "samples": 0},
         }
+        if gpu:
+            base = merge(base, QUICK)
         return compose(values=merge(base, *layers), overrides=overrides)
 
 
@@ -220,6 +231,17 @@ class Updates:
         seconds = json.loads(last)["seconds"]
         length = self.agent.measured["rollout/length_tokens.mean"][0]
         return Seconds(whole, {k: seconds[k] for k in PHASES}, length)
+
+    def by_default(self) -> None:
+        """The speed settings back at their defaults, and engine `hf`: a run that is told nothing."""
+        from tether.config.parts import build as build_part
+
+        agent = self.agent
+        for lm in (agent.lm, *(agent.critic._lm if agent.critic is not None else ())):
+            lm.compile = lm.capture = False
+        agent.old_logprobs = "scored"
+        agent.evaluation = replace(agent.evaluation, drift_every=1)
+        agent.engine = build_part("engine", {"kind": "hf"}, "engine")
 
     def several(self, n: int) -> list[Seconds]:
         return [self.one() for _ in range(n)]

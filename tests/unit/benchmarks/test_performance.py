@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import ceilings, measuring, memory, overhead, step
+from benchmarks import ceilings, measuring, memory, overhead, rollout, step, together, update
 from benchmarks.render import read, render
 from benchmarks.worlds import PROMPT, World, texts, word_tokenizer
 from tests.models_for_tests import tiny
@@ -46,6 +46,19 @@ def test_settings_behind_the_options_reach_the_run_and_the_command(tmp_path: Pat
     words = ["--tiny", "--repeats", "1", "--only", "ppo", "--out", str(out)]
     memory.main([*words, "--critic.kind", "shared"])
     assert rows(out)["ppo"]["command"].endswith("--only ppo --critic.kind shared")
+
+
+def test_rollout_and_update_write_their_rows(tmp_path: Path) -> None:
+    out = tmp_path / "rollout.json"
+    rollout.main(["--tiny", "--models", "gpt2", "--out", str(out)])
+    found = rows(out)
+    assert list(found) == ["gpt2-8x4-graph", "gpt2-8x4-hf"]
+    graph, hf = found.values()
+    assert graph["ratio"] == pytest.approx(hf["whole_ms"] / graph["whole_ms"])
+    assert graph["logprob_difference"] < 1e-5 and graph["limit_ms"] > 0
+    out = tmp_path / "update.json"
+    update.main(["--tiny", "--only", "smollm2-whole-64", "--out", str(out)])
+    assert rows(out)["smollm2-whole-64"]["ms"] > 0
 
 
 @pytest.mark.parametrize("words", [["--bogus", "3"], ["--a.b.c"], ["word", "--a.b.c"]])
@@ -141,6 +154,15 @@ def test_prompts_have_their_length_whatever_stands_beside_them() -> None:
         assert len(words(prompt)["input_ids"]) == PROMPT and len(words(reference)["input_ids"]) == 7
     with pytest.raises(ValueError, match="100 are needed"):
         texts(word_tokenizer(50), 5, 7)
+
+
+def test_together_has_every_row_of_its_programs_or_those_asked_for() -> None:
+    everything = together.chosen(None)
+    assert everything["step"] == list(step.ROWS) and list(everything) == list(together.PROGRAMS)
+    assert together.chosen(["memory:lora", "step:gpt2-ppo-hf"]) == {
+        "step": ["gpt2-ppo-hf"],
+        "memory": ["lora"],
+    }
 
 
 def test_spread_of_values() -> None:
