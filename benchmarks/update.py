@@ -5,8 +5,8 @@
 
 Random weights of the right shape, bf16, 32-token prompts and 64-token completions, the loss a sum
 of log-probs; `whole` keeps [tokens, vocabulary] logits, `pieces` never does; `compiled` is
-`model.compile`, `recorded` is `model.capture`. Warm-up excluded; the median of REPEATS, smallest and largest beside it. Needs a GPU,
-or --tiny.
+`model.compile`, `recorded` is `model.capture`. Warm-up excluded; the median of REPEATS, smallest
+and largest beside it. Needs a GPU, or --tiny.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Updates:
         return Seconds(whole, {k: seconds[k] for k in PHASES}, length)
 
     def by_default(self) -> None:
-        """The speed settings back at their defaults, and engine `hf`: a run that is told nothing."""
+        """A run that is told nothing: the speed settings at their defaults, engine `hf`."""
         from tether.config.parts import build as build_part
 
         agent = self.agent
