@@ -137,6 +137,9 @@ def test_counts_of_a_step(tmp_path: Path) -> None:
         sampling=SimpleNamespace(max_new_tokens=2),
         prompts=5,
         critic=object(),
+        microbatch=4,
+        old_logprobs="scored",
+        evaluation=SimpleNamespace(drift_every=1),
         optimizer=SimpleNamespace(groups={"policy": [torch.zeros(7)], "critic": [torch.zeros(6)]}),
     )
     s = ceilings.Sizes(body=100, head=10, kept=4, vocabulary=11)
@@ -146,6 +149,9 @@ def test_counts_of_a_step(tmp_path: Path) -> None:
     assert learning == 3 * 3 * (policy + critic)
     assert whole == learning + 2 * policy + critic + 2 * 5 * 100 * PROMPT
     assert moved == ceilings.decode_bytes(s, 10, PROMPT, 2) + 3 * 4 * 30 * 13
+    agent.old_logprobs, agent.evaluation.drift_every = "sampled", 0  # 4 of 10 rows are checked
+    spared, _, _ = step.counted(SimpleNamespace(agent=agent, sizes=s))
+    assert spared == pytest.approx(whole - 2 * policy + 0.4 * policy)
 
 
 def test_prompts_have_their_length_whatever_stands_beside_them() -> None:
