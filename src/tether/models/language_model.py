@@ -317,7 +317,11 @@ class LanguageModel:
                 self.module.train(before)
 
     def _recomputes(self) -> bool:
-        return any(getattr(m, "gradient_checkpointing", False) for m in self.module.modules())
+        switches: list[Any] | None = self.scratch.get("recomputation")
+        if switches is None:
+            switches = [m for m in self.module.modules() if hasattr(m, "gradient_checkpointing")]
+            self.scratch["recomputation"] = switches
+        return any(m.gradient_checkpointing for m in switches)
 
     # ---- copies
 

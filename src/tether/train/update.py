@@ -208,7 +208,8 @@ class PolicyLearner:
         """Takes the gradient of the policy's masters, summed over ranks, and leaves none behind."""
         self.agent.optimizer.gather_gradients()
         self.agent.optimizer.sum_over_ranks()
-        out = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        # copies: the optimizer sums the next gradients in the same memory
+        out = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.parameters]
         self.agent.optimizer.zero()
         self._finite({"policy": math.sqrt(self.dot(out, out))})
         return out
