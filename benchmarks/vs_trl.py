@@ -98,7 +98,7 @@ def start(side: str, folder: Path, args: argparse.Namespace) -> Worker:
     words = ["-m", "benchmarks.vs_trl", "--worker", side, "--folder", str(folder)]
     words += (["--tiny"] if args.tiny else []) + list(args.settings)
     site = None if side.startswith("ours") else args.trl_ppo if side == "ppo" else args.trl_grpo
-    path = [str(site)] if site else []
+    path = [str(site.resolve())] if site else []
     path += [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
     return Worker(side, words, {**quiet, "PYTHONPATH": os.pathsep.join(filter(None, path))})
