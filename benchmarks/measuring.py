@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ def spread(values: Sequence[float]) -> list[float]:
     return [min(values), low, high, max(values)]
 
 
-def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Of Python, of those packages that are here, and of CUDA as torch was built."""
+def versions() -> dict[str, str]:
+    """Of Python and of those packages that are here."""
     found = {"python": sys.version.split()[0]}
-    for name in packages:
+    for name in PACKAGES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -104,7 +104,8 @@ def command(name: str, *words: str) -> str:
 
 class Results:
     """A result file (`benchmarks.render` says what is in it), written anew after every row. Rows
-    that a file has already stay, unless `key` is the same, so that a run can be made in parts."""
+    and notes that a file of the same commit has already stay, unless a row has its name: a run
+    can be made in parts, and notes be written into the file."""
 
     def __init__(
         self,
@@ -113,32 +114,29 @@ class Results:
         commit_: str | None,
         tables: list[dict[str, Any]],
         notes: Sequence[str] = (),
-        *,
-        key: str = "row",
-        packages: Iterable[str] = PACKAGES,
     ) -> None:
-        self.name, self.out, self.key = name, out, key
-        self.commit = commit_ or commit()
-        self.tables, self.notes, self.packages = tables, list(notes), tuple(packages)
+        self.name, self.out, self.commit = name, out, commit_ or commit()
+        self.tables, self.notes = tables, list(notes)
         self.rows: list[dict[str, Any]] = []
         if out.exists():
             before = json.loads(out.read_text(encoding="utf-8"))
             if before["commit"] == self.commit:
                 self.rows = before["rows"]
+                self.notes += [n for n in before["notes"] if n not in self.notes]
             else:
                 say(f"{out.name} is of commit {before['commit']}: begun anew")
 
     def add(self, row: dict[str, Any], order: Sequence[str] = ()) -> None:
-        """order: values of `key` in the order of the table."""
+        """order: names of rows in the order of the table."""
         date = datetime.date.today().isoformat()
         row = {"date": date, "card": card(), "seeds": [], **row}
-        mine = row[self.key]
-        self.rows = [r for r in self.rows if r[self.key] != mine] + [row]
+        mine = row["row"]
+        self.rows = [r for r in self.rows if r["row"] != mine] + [row]
         if order:
-            self.rows.sort(key=lambda r: order.index(r[self.key]))
+            self.rows.sort(key=lambda r: order.index(r["row"]))
         result = {
             "name": self.name, "page": PAGE, "date": date, "card": row["card"],
-            "commit": self.commit, "versions": versions(self.packages), "notes": self.notes,
+            "commit": self.commit, "versions": versions(), "notes": self.notes,
             "tables": self.tables, "rows": self.rows,
         }  # fmt: skip
         self.out.parent.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,7 @@ def _ppo(
     )
     ids = [words(p, add_special_tokens=False)["input_ids"] for p in prompts]
     # With transformers 5 its `bf16` reaches no forward pass but where `accelerate launch` says so,
-    # and then neither generation nor scoring: weights in bf16 are the faster of its two ways.
+    # and then neither generation nor scoring: weights in bf16 are its way to bf16 throughout.
     dtype = torch.bfloat16 if common["bf16"] else torch.float32
     return PPOTrainer(
         args=config, processing_class=words,

@@ -58,8 +58,8 @@ TABLES: list[dict[str, Any]] = [
 NOTES = (
     "Both sides: bf16 arithmetic (tether: working weights of fp32 masters; TRL's GRPO: autocast "
     "over fp32 weights; TRL's PPO: all weights in bf16), AdamW, no gradient checkpointing (TRL's "
-    "default is on and slower), temperature 1, no end of text forced, a reward that takes no time. "
-    "Warm-up steps are not counted; a step includes data, log lines and, of tether, the record.",
+    "default is on), temperature 1, no end of text forced, a reward that takes no time. Warm-up "
+    "steps are not counted; a step includes data, log lines and, of tether, the record.",
     "TRL's GRPO here (loss_type grpo, beta 0) has no reference model and, since it generates for "
     "every optimizer step, takes its old log-probs from the forward pass of the update. tether "
     "takes those of its engine and scores one microbatch to check them (batch.old_logprobs: "
@@ -70,8 +70,8 @@ NOTES = (
     "are no longer fp32.",
     "TRL's PPO takes old log-probs from generation's logits, scores with reference and value model "
     "and the reward model; that one is replaced by a function of the last token. Policy and critic "
-    "train in bf16 weights without fp32 masters: over fp32 weights its generation and scoring run "
-    "in fp32, which is slower. KL (coefficient 0.05) is in the reward. It is run with one gradient "
+    "train in bf16 weights without fp32 masters: over fp32 weights its generation and scoring "
+    "would run in fp32. KL (coefficient 0.05) is in the reward. It is run with one gradient "
     "accumulation step, for with more it takes fewer optimizer steps than minibatches. tether's "
     "values come of one pass of the critic, and it has no KL in the reward.",
 )
@@ -100,7 +100,7 @@ def start(side: str, folder: Path, args: argparse.Namespace) -> Worker:
     words = ["-m", "benchmarks.vs_trl", "--worker", side, "--folder", str(folder)]
     words += (["--tiny"] if args.tiny else []) + list(args.settings)
     site = None if side.startswith("ours") else args.trl_ppo if side == "ppo" else args.trl_grpo
-    path = [str(site)] if site else []
+    path = [str(site.resolve())] if site else []
     path += [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
     return Worker(side, words, {**quiet, "PYTHONPATH": os.pathsep.join(filter(None, path))})

@@ -184,3 +184,18 @@ def test_a_result_file_is_whole_after_every_row(tmp_path: Path) -> None:
         assert read(tmp_path / "some.json")
     found = json.loads((tmp_path / "some.json").read_text())["rows"]
     assert [(r["row"], r["v"]) for r in found] == [("a", 2), ("b", 3)]
+
+
+def test_notes_written_into_a_file_stay_while_its_commit_does(tmp_path: Path) -> None:
+    table = {"title": "T", "rows": ["x"], "columns": {"v": "V"}, "text": ""}
+    file = tmp_path / "some.json"
+
+    def notes(commit: str) -> list[str]:
+        results = measuring.Results("some", file, commit, [table], ["ours"])
+        results.add({"kind": "x", "row": "a", "v": 1, "command": "c"})
+        return list(json.loads(file.read_text())["notes"])
+
+    assert notes("abc") == ["ours"]
+    found = json.loads(file.read_text()) | {"notes": ["ours", "Tried: nothing."]}
+    file.write_text(json.dumps(found))
+    assert notes("abc") == ["ours", "Tried: nothing."] and notes("def") == ["ours"]
