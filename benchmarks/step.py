@@ -56,8 +56,9 @@ TABLES: list[dict[str, Any]] = [
         "text": "Medians. The phases are those of a run's timing.jsonl, each ending with the "
         "device; rest is what lies between them, the wait for rewards included. The limit is "
         "counted: operations of the products with weights (prompts, what is scored, forward and "
-        "backward passes) over the operations a second of a large bf16 product, and bytes of decoding and of AdamW over the bytes a second of a copy, both "
-        "measured on the card in the same process.",
+        "backward passes) over the operations a second of a large bf16 product, and bytes of "
+        "decoding and of AdamW over the bytes a second of a copy, both measured on the card in the "
+        "same process.",
     },
     {
         "title": "Ceilings",
