@@ -50,8 +50,7 @@ TABLES: list[dict[str, Any]] = [
         "text": "The median of five; the bytes limit is weights, keys and values up to the middle "
         "of the rollout and logits, once each, at the speed of a device copy, measured in the same "
         "process. A step of `hf` is its whole rollout divided by the tokens. The log-prob "
-        "difference is the mean of |engine - scoring| over tokens, in nats: bf16 leaves that much, as "
-        "both engines show.",
+        "difference is the mean of |engine - scoring| over tokens, in nats.",
     },
 ]
 

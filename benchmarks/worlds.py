@@ -285,7 +285,7 @@ class Updates:
 def _own_names(sets: Any) -> Any:
     """A second collection of the same tensors: what is declared in it, the first one lacks."""
     out = copy.copy(sets)
-    for name in ("_sets", "working", "residents", "buffers", "counts", "_rounded"):
+    for name in ("_sets", "working", "residents", "buffers", "counts", "_rounded", "_pairs"):
         setattr(out, name, copy.copy(getattr(sets, name)))
     return out
 

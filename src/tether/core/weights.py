@@ -139,6 +139,21 @@ def copy_(to: list[Tensor], of: list[Tensor]) -> None:
         torch._foreach_copy_(to, of)
 
 
+def alike(
+    target: Mapping[str, Tensor], source: Mapping[str, Tensor]
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Local tensors of both sets, each piece of memory once; None unless all are fp32 and of one
+    device, as `lerp_` needs them to average all at once."""
+    mine, theirs = [], []
+    for name, a in _once(target, None):
+        b = _partner(name, a, source)
+        if not (a.dtype == b.dtype == torch.float32 and a.device == b.device):
+            return None
+        mine.append(a)
+        theirs.append(b)
+    return mine, theirs
+
+
 @torch.no_grad()
 def exchange_(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
     """Swap the contents of two sets, not their storage; b may be in CPU memory.

@@ -57,6 +57,7 @@ class WeightSets:
         self.residents: dict[str, LanguageModel] = {}
         self.foreign: set[str] = set()
         self._base: dict[str, str] = {}
+        self._pairs: dict[tuple[str, str], tuple[list[Tensor], list[Tensor]] | None] = {}
         self._rounded: dict[str, tuple[list[Tensor], list[Tensor]]] = {}
         self._adopt("policy", lm.module)
         if not self.sets["policy"]:
@@ -201,8 +202,18 @@ class WeightSets:
         alone = move.where is None and move.what not in self.working
         if alone and self._overlap.takes(target, source, move.by):
             self._overlap.start(target, source, move.by)
+        elif move.where is None and 0 < move.by < 1 and (found := self._alike(move)):
+            torch._foreach_lerp_(*found, move.by)
         else:
             w.lerp_(target, source, move.by, move.where)
+
+    def _alike(self, move: Move) -> tuple[list[Tensor], list[Tensor]] | None:
+        """Both sides of an average as lists, sought once: one is taken after every optimizer step.
+        None where types or devices differ."""
+        key = (move.what, move.toward)
+        if key not in self._pairs:
+            self._pairs[key] = w.alike(self._sets[move.what], self._sets[move.toward])
+        return self._pairs[key]
 
     def _check(self, move: Move) -> None:
         if self.live != "policy":
