@@ -4,7 +4,8 @@
     python -m benchmarks.render --check    # verify that each is exactly what its file gives
 
 A page holds `<!-- generated: NAME -->`, the generated part, `<!-- end -->`; NAME.json in
-`benchmarks/results` says what stands there. A place whose file does not exist yet says so.
+`benchmarks/results` says what stands there. A place whose file does not exist yet says so. The
+place `goals` is a table over several files (`benchmarks/goals.py`).
 
 A result file:
 
@@ -31,6 +32,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks import goals
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "benchmarks/results"
@@ -176,10 +179,10 @@ def pages(root: Path) -> dict[Path, str]:
 
     Raises Wrong for a file whose page or place does not exist, and for a place named twice.
     """
-    parts: dict[str, tuple[str, str]] = {}
-    for file in sorted((root / RESULTS).glob("*.json")):
-        result = read(file)
-        parts[result["name"]] = (result["page"], render(result))
+    results = [read(file) for file in sorted((root / RESULTS).glob("*.json"))]
+    parts = {r["name"]: (r["page"], render(r)) for r in results}
+    if (root / goals.PAGE).exists():
+        parts[goals.NAME] = (goals.PAGE, goals.render(results, MISSING))
     out: dict[Path, str] = {}
     seen: dict[str, Path] = {}
     for page in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):

@@ -6,6 +6,7 @@ program is used twice, since the second call repeats what the first recorded.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from tether.models.language_model import LanguageModel
 from tether.models.scoring import score_all, scored_as
 from tether.rollout.engine import join
 from tether.rollout.graph import GraphEngine, programs_of
+from tether.rollout.hf import HFEngine
 from tether.tethers.nlpo_mask import NLPOMask
 from tether.types import Rollout, Sequences
 
@@ -201,13 +203,17 @@ def test_engine_and_scoring_agree(kind: str, dtype: torch.dtype, compile: bool) 
         r = write(lm, s, sampling, seed, group, compile)
         fresh = score_all(lm, r.sequences, **scored_as(sampling, r))
         n = r.sequences.completion_mask.sum()
-        worst = float((fresh.logprobs - r.logprobs).abs().sum() / n)
-        assert worst < (1e-5 if dtype == torch.float32 else 2e-3)
+        apart = float((fresh.logprobs - r.logprobs).abs().sum() / n)
+        if dtype == torch.float32:
+            assert apart < 1e-5
+            continue
+        # bf16 rounds states, whoever writes: no further apart than scoring is from fp32
+        exact = LanguageModel(copy.deepcopy(lm.module).float(), None, lm.stops, lm.pad)
+        wrong = (score_all(exact, r.sequences).logprobs - fresh.logprobs).abs().sum() / n
+        assert apart < max(2e-3, 1.2 * float(wrong)), (apart, wrong)
 
 
 def test_greedy_equals_the_first_engine() -> None:
-    from tether.rollout.hf import HFEngine
-
     lm = model(sharp=3.0)
     s, i = some_prompts(lm).to("cuda"), torch.arange(4)
     sampling = SamplingSettings(max_new_tokens=12, greedy=True)

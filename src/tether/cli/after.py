@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tether.cli.helping import console
-from tether.cli.parsing import Parser, positive
+from tether.cli.parsing import Parser, as_typed, positive
 from tether.cli.runs import run_folder
 
 if TYPE_CHECKING:
     from tether.records import BaselinePoint
 
 HOW = ("linear", "product", "slerp", "slerp_global")
+OPTIONS = {
+    f"after.{name}": f"--{name}" for name in ("samples", "prompts", "split", "shares", "how")
+}
+"""Setting -> option of `baselines` and `interpolate`."""
 
 
 def baselines(words: list[str]) -> int:
@@ -32,9 +36,11 @@ def baselines(words: list[str]) -> int:
     from tether.train.after_run import initial_baselines
 
     table = _Table(given.json)
-    initial_baselines(
-        folder, samples=given.samples, prompts=given.prompts, split=given.split, seen=table.add
-    )
+    options = {k: v for k, v in OPTIONS.items() if k not in ("after.shares", "after.how")}
+    with as_typed(given, options):
+        initial_baselines(
+            folder, samples=given.samples, prompts=given.prompts, split=given.split, seen=table.add
+        )
     return table.done()
 
 
@@ -55,7 +61,11 @@ def interpolate(words: list[str]) -> int:
     from tether.train.after_run import interpolate as run
 
     table = _Table(given.json)
-    run(folder, given.shares, given.how, split=given.split, prompts=given.prompts, seen=table.add)
+    with as_typed(given, {k: v for k, v in OPTIONS.items() if k != "after.samples"}):
+        run(
+            folder, given.shares, given.how, split=given.split, prompts=given.prompts,
+            seen=table.add,
+        )  # fmt: skip
     return table.done()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from tether.config.errors import UserError
@@ -36,6 +38,24 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """Its long options."""
         return [o for a in self._actions for o in a.option_strings if o.startswith("--")]
+
+
+@contextmanager
+def as_typed(given: argparse.Namespace, options: Mapping[str, str]) -> Iterator[None]:
+    """Errors name what was typed: a setting in their text becomes the option that gave it, or gets
+    the option beside it that would.
+
+    options: path of a setting -> the option that sets it.
+    """
+    try:
+        yield
+    except UserError as e:
+        text = str(e)
+        for path, option in options.items():
+            used = getattr(given, option.removeprefix("--").replace("-", "_")) is not None
+            there = re.compile(rf"(?<![\w.]){re.escape(path)}(?![\w.]*\w)")
+            text = there.sub(option if used else f"{path} (option {option})", text, count=1)
+        raise UserError(text) from e
 
 
 def positive(text: str) -> int:

@@ -88,8 +88,7 @@ def _get(settings: Any, path: str) -> Any:
 
 
 def _check_run(s: RunSettings, place: str) -> None:
-    if not 0 < s.sampling.top_p <= 1:
-        raise UserError(f"sampling.top_p{place} is {s.sampling.top_p}, must be in (0, 1]")
+    _check_top_p(s, place)
     if not all(0 <= b < 1 for b in s.optimizer.betas):
         raise UserError(f"optimizer.betas{place} is {list(s.optimizer.betas)}, must be in [0, 1)")
     if s.sampling.greedy:
@@ -112,6 +111,18 @@ def _check_run(s: RunSettings, place: str) -> None:
         of_critic = s.algorithm.get("critic_minibatches")
         if isinstance(of_critic, int) and of_critic > 0:
             _check_divides(s.batch.prompts, group, of_critic, place, "critic_minibatches")
+
+
+def _check_top_p(s: RunSettings, place: str) -> None:
+    for where, sampling in (("", s.sampling), ("evaluation.", s.evaluation.sampling)):
+        p = 1.0 if sampling is None else sampling.top_p
+        if not 0 < p <= 1:
+            raise UserError(f"{where}sampling.top_p{place} is {p}, must be in (0, 1]")
+        if 1 - 2**-25 <= p < 1:
+            raise UserError(
+                f"{where}sampling.top_p{place} is {p!r}, which is 1 in fp32 and would allow every "
+                "token: lower it, or set it to 1 = off"
+            )
 
 
 def _check_after(s: RunSettings, place: str) -> None:

@@ -64,6 +64,16 @@ class ModelSettings:
     """Leave the model's own dropout on in the update (never in scoring or sampling)."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
+    compile: bool = False
+    """Compile the layers for scoring and the update: less time on a GPU from the second update on,
+    half a minute more in the first."""
+    capture: bool = False
+    """Record passes over a microbatch as CUDA graphs (decoder-only models in bf16), in scoring and
+    in the update: small microbatches cost more launching than computing. A recorded shape keeps
+    the memory of its activations."""
+    copies: Literal["device", "cpu"] = "device"
+    """Where weights that do not train (the initial ones, averages) are kept: beside the policy, or
+    in pinned CPU memory, where an average is taken while completions are written."""
     trust_remote_code: bool = False
     """Passed to transformers."""
 
@@ -160,6 +170,10 @@ class EvaluationSettings:
     """Their length limit in tokens."""
     domains: dict[str, str] = field(default_factory=dict)
     """name -> text file (.txt, .txt.gz) or dataset file with a `text` column, of another domain."""
+    drift_every: int = 1
+    """Updates between measurements of KL to the initial model along the training completions, at
+    one scoring pass each; 0 = in evaluations only. A trigger or tether that needs it has it at
+    every update all the same."""
     samples: int = 8
     """Completions written to samples.jsonl at every evaluation."""
     seed: int = 0
@@ -172,6 +186,11 @@ class BatchSettings:
     """Prompts an update, over all ranks; sequences = prompts * algorithm.group_size."""
     microbatch: int = 16
     """Sequences in one forward and backward pass; changes memory, not numbers."""
+    old_logprobs: Literal["scored", "sampled"] = "scored"
+    """The old policy's log-probs in ratios: of the scoring pass, or as the engine returned them,
+    which saves the pass where nothing else needs it (no KL to another set at this update, no
+    critic on the policy's trunk); they differ by the engine's rounding, and the first microbatch
+    is scored to check that."""
 
 
 @dataclass(frozen=True, kw_only=True)

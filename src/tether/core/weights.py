@@ -113,6 +113,48 @@ def lerp_(
 
 
 @torch.no_grad()
+def round_(working: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+    """working <- masters, rounded to each tensor's type."""
+    copy_(*pairs(working, masters))
+
+
+def pairs(
+    working: Mapping[str, Tensor], masters: Mapping[str, Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Local tensors of `working` beside those of `masters`, without what is one piece of memory."""
+    to, of = [], []
+    for name, t in working.items():
+        here, master = local(t), local(masters[name])
+        if here.data_ptr() != master.data_ptr():
+            to.append(here)
+            of.append(master)
+    return to, of
+
+
+@torch.no_grad()
+def copy_(to: list[Tensor], of: list[Tensor]) -> None:
+    """to <- of, rounded to each tensor's type. All at once: a model has hundreds of tensors, and
+    one by one each costs a launch."""
+    if to:
+        torch._foreach_copy_(to, of)
+
+
+def alike(
+    target: Mapping[str, Tensor], source: Mapping[str, Tensor]
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Local tensors of both sets, each piece of memory once; None unless all are fp32 and of one
+    device, as `lerp_` needs them to average all at once."""
+    mine, theirs = [], []
+    for name, a in _once(target, None):
+        b = _partner(name, a, source)
+        if not (a.dtype == b.dtype == torch.float32 and a.device == b.device):
+            return None
+        mine.append(a)
+        theirs.append(b)
+    return mine, theirs
+
+
+@torch.no_grad()
 def exchange_(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
     """Swap the contents of two sets, not their storage; b may be in CPU memory.
 

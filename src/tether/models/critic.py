@@ -4,7 +4,7 @@ model (B13)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -67,6 +67,10 @@ class Critic(nn.Module):
                 yield
         else:
             yield
+
+    def recording(self) -> AbstractContextManager[None]:
+        """`LanguageModel.recording` of a trunk of its own."""
+        return self._lm[0].recording() if self.kind == "separate" else nullcontext()
 
     def stand_on(self, trunk: LanguageModel) -> None:
         """Hand over the trunk of a frozen critic."""

@@ -9,7 +9,6 @@ is being recorded. Training and scoring use the modules as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,25 +46,34 @@ def lay_together(module: nn.Module) -> int:
     return count
 
 
-@contextmanager
-def together(module: nn.Module) -> Iterator[int]:
-    """Groups whose weights lie together are computed at once; yields how many."""
-    held = []
-    for linears in _groups(module):
-        weight = _joined([x.weight for x in linears])
-        bias = None if linears[0].bias is None else _joined([x.bias for x in linears])
-        if weight is None or (bias is None and linears[0].bias is not None):
-            continue
-        one = _Together(weight, bias, [x.out_features for x in linears])
-        for number, x in enumerate(linears):
-            x.forward = one.first if number == 0 else _Later(one, number)  # type: ignore[method-assign]
-        held.append(linears)
-    try:
-        yield len(held)
-    finally:
-        for linears in held:
-            for x in linears:
-                del x.forward
+class Together:
+    """A context in which groups whose weights lie together are computed at once.
+
+    Made once and entered often: a compiler guards the identity of what it finds on a module, so
+    fresh objects in every step would be compiled anew, now and then, in the middle of a recording.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.groups = 0
+        self._forwards: list[tuple[Any, Any]] = []
+        for linears in _groups(module):
+            weight = _joined([x.weight for x in linears])
+            bias = None if linears[0].bias is None else _joined([x.bias for x in linears])
+            if weight is None or (bias is None and linears[0].bias is not None):
+                continue
+            one = _Together(weight, bias, [x.out_features for x in linears])
+            self._forwards.append((linears[0], one.first))
+            self._forwards += [(x, _Later(one, n)) for n, x in enumerate(linears[1:], 1)]
+            self.groups += 1
+
+    def __enter__(self) -> Together:
+        for module, forward in self._forwards:
+            module.forward = forward
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for module, _forward in self._forwards:
+            del module.forward
 
 
 @dataclass
@@ -108,13 +116,16 @@ def _pad_head(module: nn.Module) -> None:
 def padded_head(module: nn.Module) -> Tensor | None:
     """The output embedding's weight with the rows behind it, where `lay_together` put some."""
     head = output_embedding(module)
-    return None if head is None else _padded(head.weight)
+    return None if head is None else padded(head.weight)
 
 
-def _padded(weight: nn.Parameter) -> Tensor | None:
+def padded(weight: Tensor) -> Tensor | None:
+    """An output embedding [V,H] with the rows behind it, or None where there are none."""
+    if weight.dim() != 2 or hasattr(weight, "to_local"):
+        return None
     rows = -(-len(weight) // ROWS) * ROWS
-    enough = weight.untyped_storage().nbytes() >= rows * weight.shape[1] * weight.element_size()
-    if rows == len(weight) or not enough or weight.storage_offset() or not weight.is_contiguous():
+    ours = weight.untyped_storage().nbytes() == rows * weight.shape[1] * weight.element_size()
+    if rows == len(weight) or not ours or weight.storage_offset() or not weight.is_contiguous():
         return None
     view: Tensor = weight.detach().as_strided((rows, weight.shape[1]), weight.stride())
     return view

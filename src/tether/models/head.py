@@ -7,8 +7,6 @@ returns it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -54,22 +52,30 @@ def output_embedding(module: nn.Module) -> Any:
     return head if type(head) is nn.Linear and head.bias is None else None
 
 
-@contextmanager
-def exact_logits(module: nn.Module, padded: Tensor | None = None) -> Iterator[bool]:
-    """Within, the output embedding of a bf16 model on a GPU gives fp32 logits. padded: its weight
-    with rows that are no words behind it."""
-    head = output_embedding(module)
-    weight = None if head is None else head.weight if padded is None else padded
-    if (
-        head is None
-        or not weight.is_cuda
-        or weight.dtype == torch.float32
-        or hasattr(weight, "to_local")
-    ):
-        yield False
-        return
-    head.forward = _Logits(weight, head.weight.shape[0])
-    try:
-        yield True
-    finally:
-        del head.forward
+class ExactLogits:
+    """A context in which the output embedding of a bf16 model on a GPU gives fp32 logits; elsewhere
+    it changes nothing. padded: its weight with rows that are no words behind it.
+
+    Made once, it may be entered often (see `fused.Together`).
+    """
+
+    def __init__(self, module: nn.Module, padded: Tensor | None = None) -> None:
+        head = output_embedding(module)
+        weight = None if head is None else head.weight if padded is None else padded
+        self._head: Any = None
+        if (
+            weight is not None
+            and weight.is_cuda
+            and weight.dtype != torch.float32
+            and not hasattr(weight, "to_local")
+        ):
+            self._head, self._forward = head, _Logits(weight, head.weight.shape[0])
+
+    def __enter__(self) -> bool:
+        if self._head is not None:
+            self._head.forward = self._forward
+        return self._head is not None
+
+    def __exit__(self, *_: object) -> None:
+        if self._head is not None:
+            del self._head.forward

@@ -6,14 +6,16 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tether.config.errors import UserError
-from tether.models.head import exact_logits
+from tether.models.compiled import compiled_layers
+from tether.models.head import ExactLogits
+from tether.models.recorded import Recorded
 from tether.types import Sequences
 
 
@@ -40,6 +42,11 @@ class LanguageModel:
         self.stops = tuple(int(i) for i in stops)
         self.pad = int(pad)
         self.dropout = False
+        self.compile = False
+        """Whether scoring and the update run compiled layers."""
+        self.capture = False
+        """Whether the update's passes are recorded (`recording`)."""
+        self._record = False
         self.facts: dict[str, Any] = {}
         self.scratch: dict[str, Any] = {}
         """What engines keep for this module between calls; a copy of the model starts without."""
@@ -192,16 +199,50 @@ class LanguageModel:
         decoder = self.core.get_decoder()
         if self.seq2seq:
             start = torch.full_like(s.prompt[:, :1], self.decoder_start)
-            states: Tensor = decoder(
-                input_ids=torch.cat([start, s.completion], 1),
-                encoder_hidden_states=self.encode(s),
-                encoder_attention_mask=s.prompt_mask.long(),
-                use_cache=False,
-            ).last_hidden_state
+            encoder = self.encode(s)
+            with self._layers():
+                states: Tensor = decoder(
+                    input_ids=torch.cat([start, s.completion], 1),
+                    encoder_hidden_states=encoder,
+                    encoder_attention_mask=s.prompt_mask.long(),
+                    use_cache=False,
+                ).last_hidden_state
             return states
         inputs = self._inputs(s)
-        states = decoder(**inputs, use_cache=False).last_hidden_state
+        if self._recordable():
+            return self._recorded()(inputs)[:, s.prompt.shape[1] - 1 :]
+        with self._layers():
+            states = decoder(**inputs, use_cache=False).last_hidden_state
         return states[:, s.prompt.shape[1] - 1 :]
+
+    def _recordable(self) -> bool:
+        if not self.capture or not self._recorded().usable:
+            return False
+        if not torch.is_grad_enabled():
+            return True
+        once, self._record = self._record, False
+        return once
+
+    def _recorded(self) -> Recorded:
+        known: Recorded | None = self.scratch.get("recorded")
+        if known is None:
+            known = self.scratch["recorded"] = Recorded(self.core, self._layers, self._accepts)
+        return known
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within, the first pass of `hidden` with gradients is a recorded one, where the model
+        allows; who enters takes its backward pass before he enters again."""
+        self._record = not self.dropout
+        try:
+            yield
+        finally:
+            self._record = False
+
+    def _layers(self) -> AbstractContextManager[object]:
+        if not self.compile:
+            return nullcontext()
+        return compiled_layers(self.core, self.scratch.setdefault("compiled layers", {}))
 
     def _inputs(self, s: Sequences) -> dict[str, Any]:
         mask = torch.cat([s.prompt_mask, torch.ones_like(s.completion, dtype=torch.bool)], 1)
@@ -223,7 +264,7 @@ class LanguageModel:
                 lambda module, args, out: states.append(out.last_hidden_state)
             )
         try:
-            with exact_logits(self.core):
+            with ExactLogits(self.core), self._layers():
                 out = self.module(**inputs, use_cache=False)
         finally:
             if handle is not None:
@@ -234,7 +275,8 @@ class LanguageModel:
         """Encoder states [B,P,H], or None for a decoder-only model."""
         if not self.seq2seq:
             return None
-        out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
+        with self._layers():
+            out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
         states: Tensor = out.last_hidden_state
         return states
 
@@ -244,25 +286,42 @@ class LanguageModel:
     def quiet(self) -> Iterator[None]:
         """Eval mode and no gradients for scoring and sampling; the mode comes back, exceptions
         included (B07)."""
-        before = self.module.training
-        self.module.eval()
+        with self._mode(train=False), torch.no_grad():
+            yield
+
+    @contextmanager
+    def plain(self) -> Iterator[None]:
+        """Without compiled layers, which have no second derivative."""
+        before, self.compile = self.compile, False
         try:
-            with torch.no_grad():
-                yield
+            yield
         finally:
-            self.module.train(before)
+            self.compile = before
 
     @contextmanager
     def updating(self) -> Iterator[None]:
         """The mode of the update: train mode where dropout was asked for or activations are
         recomputed (transformers recomputes in train mode only), else eval mode."""
+        with self._mode(train=self.dropout or self._recomputes()):
+            yield
+
+    @contextmanager
+    def _mode(self, train: bool) -> Iterator[None]:
         before = self.module.training
-        recompute = any(getattr(m, "gradient_checkpointing", False) for m in self.module.modules())
-        self.module.train(self.dropout or recompute)
+        if train != before:  # a walk through every module, which a small step would feel
+            self.module.train(train)
         try:
             yield
         finally:
-            self.module.train(before)
+            if self.module.training != before:
+                self.module.train(before)
+
+    def _recomputes(self) -> bool:
+        switches: list[Any] | None = self.scratch.get("recomputation")
+        if switches is None:
+            switches = [m for m in self.module.modules() if hasattr(m, "gradient_checkpointing")]
+            self.scratch["recomputation"] = switches
+        return any(m.gradient_checkpointing for m in switches)
 
     # ---- copies
 

@@ -66,6 +66,7 @@ def load_language_model(
     stops = dict.fromkeys((int(tokenizer.eos_token_id), *stop_ids(tokenizer, stop)))
     lm = LanguageModel(module, tokenizer, tuple(stops), pad_id(tokenizer))
     lm.dropout = settings.dropout
+    lm.compile, lm.capture = settings.compile, settings.capture
     lm.facts = _facts(lm, settings, dtype)
     return lm
 

@@ -4,7 +4,7 @@ critic alike. Log-probabilities are fp32 (B08); temperature and allowed sets are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -79,9 +79,7 @@ def score(
     used = free if plain else _log_softmax(s, logits, temperature, allowed)
     asked: dict[str, Tensor] = {}
     if critic is not None:
-        every = critic.values(s, states)
-        asked["values"] = torch.where(mask, every[:, :-1], 0.0)
-        asked["last_value"] = every.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
+        asked["values"], asked["last_value"] = _values(critic.values(s, states), mask)
     if entropy:
         asked["entropy"] = torch.where(mask, entropy_of(used), 0.0)
     exact, theirs = {}, {}
@@ -149,8 +147,7 @@ def _score_in_pieces(
     asked: dict[str, Tensor] = {}
     if critic is not None:
         every = critic.values(s, states if critic.reads_policy else None)
-        asked["values"] = torch.where(mask, every[:, :-1], 0.0)
-        asked["last_value"] = every.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
+        asked["values"], asked["last_value"] = _values(every, mask)
     with torch.no_grad():
         fixed = [
             Other(tokens(o.hidden(s)), output_embedding(o.core).weight) for o in others.values()
@@ -178,14 +175,16 @@ def score_all(
     entropy: bool = False,
     against: Mapping[str, LanguageModel] | None = None,
     microbatch: int = 64,
+    heed: Callable[[], None] | None = None,
 ) -> Scores:
     """`score` without gradients, in eval mode, in pieces of `microbatch` rows put together again.
 
     Use the microbatch of the update: the same layout gives the same bits (B08).
+    heed: called after each piece; may raise to leave.
     """
     parts = []
     with lm.quiet():
-        for i in torch.arange(len(s.prompt)).split(microbatch):
+        for i in _split(s, microbatch):
             parts.append(
                 score(
                     lm,
@@ -197,7 +196,27 @@ def score_all(
                     against=against,
                 )
             )
+            if heed is not None:
+                heed()
     return join(parts)
+
+
+def values_of(
+    critic: Critic, lm: LanguageModel, s: Sequences, microbatch: int
+) -> tuple[Tensor, Tensor]:
+    """`values` [B,T] and `last_value` [B] of `score_all`, for a critic on a trunk of its own."""
+    with lm.quiet():
+        every = torch.cat([critic.values(s.rows(i)) for i in _split(s, microbatch)])
+    return _values(every, s.completion_mask)
+
+
+def _values(every: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    last = every.gather(1, mask.sum(1, keepdim=True)).squeeze(1)
+    return torch.where(mask, every[:, :-1], 0.0), last
+
+
+def _split(s: Sequences, microbatch: int) -> tuple[Tensor, ...]:
+    return torch.arange(len(s.prompt)).split(microbatch)
 
 
 def join(parts: list[Scores]) -> Scores:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-PIECE = 1 << 26
-"""Logits of a piece, at most: 256 MiB in fp32."""
+from tether.models.fused import padded
+
+PIECE = 1 << 27
+"""Logits of a piece, at most: 512 MiB in fp32."""
 
 
 class Other(NamedTuple):
@@ -52,6 +54,11 @@ def token_scores(
 
 def logits_of(states: Tensor, weight: Tensor) -> Tensor:
     """[n,V] fp32: accumulated and returned in fp32 whatever the inputs are."""
+    wide = padded(weight)
+    return _product(states, weight if wide is None else wide)[:, : len(weight)]
+
+
+def _product(states: Tensor, weight: Tensor) -> Tensor:
     if states.is_cuda and states.dtype != torch.float32:
         return torch.mm(states, weight.t(), out_dtype=torch.float32)
     return torch.mm(states, weight.t()).float()
@@ -75,11 +82,25 @@ def _divergence(z: Tensor, lse: Tensor, y: Tensor, ids: Tensor) -> tuple[Tensor,
 def _gradient(
     z: Tensor, lse: Tensor, ids: Tensor, entropy: Tensor, g_logp: Tensor, g_entropy: Tensor
 ) -> Tensor:
-    """d loss / dz [n,V] of log-prob and entropy."""
+    """d loss / dz [n,V] fp32 of log-prob and entropy."""
     logp = z - lse[:, None]
     p = logp.exp()
     dz = -p * (g_logp[:, None] + g_entropy[:, None] * (logp + entropy[:, None]))
-    return dz.scatter_add(1, ids[:, None], g_logp[:, None])
+    word = torch.arange(z.shape[1], device=z.device) == ids[:, None]
+    return dz + torch.where(word, g_logp[:, None], 0.0)  # one pass, where a scatter makes two
+
+
+def _gradient_into(
+    out: Tensor,
+    z: Tensor,
+    lse: Tensor,
+    ids: Tensor,
+    entropy: Tensor,
+    g_logp: Tensor,
+    g_entropy: Tensor,
+) -> None:
+    """The same, rounded into out [n,V]."""
+    out.copy_(_gradient(z, lse, ids, entropy, g_logp, g_entropy))
 
 
 def _gradient_kl(dz: Tensor, z: Tensor, lse: Tensor, y: Tensor, kl: Tensor, g: Tensor) -> Tensor:
@@ -124,24 +145,33 @@ class _TokenScores(torch.autograd.Function):
         k = ctx.others
         kl, flat = rest[:k], rest[k:]
         others = [Other(*flat[i : i + 2]) for i in range(0, len(flat), 2)]
+        wide = padded(weight)
+        wide = weight if wide is None else wide
         want_states, want_weight = ctx.needs_input_grad[:2]
         d_states = torch.empty_like(states) if want_states else None
         d_weight = None
         if want_weight:  # fp32: a sum over all pieces
-            d_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
+            d_weight = torch.zeros(wide.shape, dtype=torch.float32, device=weight.device)
         for i in _pieces(len(ids), weight):
             z = logits_of(states[i], weight)
-            dz = _on(z.device, _gradient)(z, lse[i], ids[i], entropy[i], grads[0][i], grads[1][i])
-            for number, o in enumerate(others):
-                y = logits_of(o.states[i], o.weight)
-                g = grads[2 + number][i]
-                dz = _on(z.device, _gradient_kl)(dz, z, lse[i], y, kl[number][i], g)
-            dz = dz.to(states.dtype)
+            # columns that are no words stay 0
+            dz = states.new_zeros((len(z), len(wide)))
+            inner, args = dz[:, : len(weight)], (z, lse[i], ids[i], entropy[i])
+            given = (*args, grads[0][i], grads[1][i])
+            if not others:
+                _on(z.device, _gradient_into)(inner, *given)
+            else:
+                exact = _on(z.device, _gradient)(*given)
+                for number, o in enumerate(others):
+                    y = logits_of(o.states[i], o.weight)
+                    g = grads[2 + number][i]
+                    exact = _on(z.device, _gradient_kl)(exact, z, lse[i], y, kl[number][i], g)
+                inner.copy_(exact)
             if d_states is not None:
-                d_states[i] = dz @ weight
+                d_states[i] = dz @ wide
             if d_weight is not None:
-                d_weight += logits_of(dz.t(), states[i].t())
-        d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+                d_weight += _product(dz.t(), states[i].t())
+        d_weight = None if d_weight is None else d_weight[: len(weight)].to(weight.dtype)
         return (d_states, d_weight, None, *[None] * len(flat))
 
 

@@ -24,6 +24,7 @@ from tether.distributed.shards import reshard
 from tether.models.critic import Critic
 from tether.models.language_model import LanguageModel
 from tether.models.loading import load_beside
+from tether.models.overlap import Overlap
 from tether.types import Move, Until
 
 BUFFER = "buffer:"
@@ -43,28 +44,46 @@ class WeightSets:
         lm: LanguageModel,
         critic: Critic | None = None,
         *,
-        initial_device: str | None = None,
+        copies: str | None = None,
     ) -> None:
-        """initial_device: "cpu" keeps the initial copy in pinned memory."""
-        self.lm, self.critic = lm, critic
+        """copies: "cpu" keeps every set that does not train in pinned memory, and an average of
+        the policy there is on its way until somebody needs it (`settle`)."""
+        self.lm, self.critic, self._copies = lm, critic, copies
+        self._overlap = Overlap()
         self.live = "policy"
         self.counts: Counter[str] = Counter()
-        self.sets: dict[str, w.WeightSet] = {}
+        self._sets: dict[str, w.WeightSet] = {}
         self.working: dict[str, w.WeightSet] = {}
         self.residents: dict[str, LanguageModel] = {}
         self.foreign: set[str] = set()
         self._base: dict[str, str] = {}
+        self._pairs: dict[tuple[str, str], tuple[list[Tensor], list[Tensor]] | None] = {}
+        self._rounded: dict[str, tuple[list[Tensor], list[Tensor]]] = {}
         self._adopt("policy", lm.module)
         if not self.sets["policy"]:
             raise UserError("the model has no trainable parameter")
         self.buffers: dict[str, dict[str, Tensor]] = {"policy": _persistent_buffers(lm.module)}
-        self.declare("initial", device=initial_device)
+        self.declare("initial")
         if critic is not None:
             if critic.kind == "frozen":
                 self.declare("initial", resident=True)
                 critic.stand_on(self.residents["initial"])
             self._adopt("critic", critic)
-            self.sets["critic_initial"] = w.snapshot(self.sets["critic"])
+            self.sets["critic_initial"] = self._copy(self.sets["critic"])
+
+    @property
+    def sets(self) -> dict[str, w.WeightSet]:
+        """Every set as it stands: what is on its way has arrived."""
+        self.settle()
+        return self._sets
+
+    def settle(self) -> None:
+        """Wait for an average on its way. Call it before masters are written."""
+        self._overlap.finish()
+
+    def _copy(self, source: w.WeightSet, device: str | None = None) -> w.WeightSet:
+        place = device or self._copies or str(self.lm.device)
+        return w.snapshot(source, device=place, pin=_pin(place))
 
     def _adopt(self, name: str, module: nn.Module) -> None:
         """Parameters of a live module: fp32 ones are their own masters, others get fp32 masters."""
@@ -87,7 +106,8 @@ class WeightSets:
         """Make a set, or make a known one resident. A new set starts as `initial`, or as the
         weights of `source` (folder or hub id).
 
-        device: "cpu" = pinned host memory; default: the policy's device. A source of another
+        device: "cpu" = pinned host memory; default: where `copies` says, else the policy's
+        device. A source of another
         architecture, or any source where the policy is an adapter, becomes a resident module
         without a movable set; its vocabulary must be the policy's.
         """
@@ -96,8 +116,7 @@ class WeightSets:
             if source is not None:
                 self._from_source(name, source, device)
             else:
-                place = device or str(self.lm.device)
-                self.sets[name] = w.snapshot(start, device=place, pin=_pin(place))
+                self.sets[name] = self._copy(start, device)
             self.buffers[name] = {n: b.clone() for n, b in self.buffers["policy"].items()}
         if resident and name not in self.residents and name != "policy":
             self.residents[name], self.working[name] = self._module_for(name)
@@ -110,8 +129,7 @@ class WeightSets:
         theirs = w.trainable(other.module)
         mine = self.sets["policy"]
         if {n: t.shape for n, t in theirs.items()} == {n: t.shape for n, t in mine.items()}:
-            place = device or str(self.lm.device)
-            self.sets[name] = w.snapshot(theirs, device=place, pin=_pin(place))
+            self.sets[name] = self._copy(theirs, device)
             return
         if other.vocab_size != self.lm.vocab_size:
             raise UserError(
@@ -150,10 +168,10 @@ class WeightSets:
     def publish(self, name: str) -> None:
         """Round masters into working tensors, in place, and drop stale gathered copies. Call it
         after every optimizer step."""
-        for n, t in self.working.get(name, {}).items():
-            master = self.sets[name][n]
-            if t is not master and w.local(t).data_ptr() != w.local(master).data_ptr():
-                w.local(t).copy_(w.local(master))
+        if name in self.working:
+            if name not in self._rounded:  # tensors are written, never replaced
+                self._rounded[name] = w.pairs(self.working[name], self.sets[name])
+            w.copy_(*self._rounded[name])
         module = self._module(name)
         if module is not None:
             reshard(module)
@@ -171,12 +189,31 @@ class WeightSets:
         for move in moves:
             self._check(move)
             assert not isinstance(move.by, Until)
-            w.lerp_(self.sets[move.what], self.sets[move.toward], move.by, move.where)
+            self._lerp(move)
             self._copy_buffers(move)
             self.publish(move.what)
             self.counts[f"{move.what}<-{move.toward}"] += 1
             if move.what == "policy":
                 self.verify()
+
+    def _lerp(self, move: Move) -> None:
+        self.settle()
+        target, source = self._sets[move.what], self._sets[move.toward]
+        alone = move.where is None and move.what not in self.working
+        if alone and self._overlap.takes(target, source, move.by):
+            self._overlap.start(target, source, move.by)
+        elif move.where is None and 0 < move.by < 1 and (found := self._alike(move)):
+            torch._foreach_lerp_(*found, move.by)
+        else:
+            w.lerp_(target, source, move.by, move.where)
+
+    def _alike(self, move: Move) -> tuple[list[Tensor], list[Tensor]] | None:
+        """Both sides of an average as lists, sought once: one is taken after every optimizer step.
+        None where types or devices differ."""
+        key = (move.what, move.toward)
+        if key not in self._pairs:
+            self._pairs[key] = w.alike(self._sets[move.what], self._sets[move.toward])
+        return self._pairs[key]
 
     def _check(self, move: Move) -> None:
         if self.live != "policy":
@@ -189,8 +226,8 @@ class WeightSets:
                 "`by` is a share of the way, from 0 to 1"
             )
         for name in (move.what, move.toward):
-            if name not in self.sets:
-                raise ValueError(f"no set of weights '{name}'; there are {sorted(self.sets)}")
+            if name not in self._sets:
+                raise ValueError(f"no set of weights '{name}'; there are {sorted(self._sets)}")
             if name in self.foreign:
                 raise ValueError(
                     f"'{name}' is another model's weights and cannot take part in moves"
@@ -245,9 +282,8 @@ class WeightSets:
         masters, working = self.sets["policy"], self.working["policy"]
         own = {n: t for n, t in working.items() if t is masters[n]}
         w.exchange_(own, {n: self.sets[name][n] for n in own})
-        for n, t in working.items():
-            if n not in own:
-                w.local(t).copy_(w.local((masters if back else self.sets[name])[n]))
+        rounded = {n: t for n, t in working.items() if n not in own}
+        w.round_(rounded, masters if back else self.sets[name])
         w.exchange_(self.buffers["policy"], self.buffers[name])
         reshard(self.lm.module)
 

@@ -15,7 +15,7 @@ from tether.config.errors import UserError
 from tether.config.run import SamplingSettings
 from tether.distributed.seeds import generator
 from tether.distributed.total import rank
-from tether.models.head import exact_logits
+from tether.models.head import ExactLogits
 from tether.models.language_model import LanguageModel
 from tether.models.non_finite import first_non_finite
 from tether.rollout.companion import Companion
@@ -88,7 +88,7 @@ class HFEngine(Engine):
             decoder_start_token_id=lm.decoder_start if lm.seq2seq else None,
             cache_implementation="static" if self.cache == "static" else None,
         )
-        with _no_habits(lm.core), exact_logits(lm.core):
+        with _no_habits(lm.core), ExactLogits(lm.core):
             ids: Tensor = lm.core.generate(
                 input_ids=s.prompt,
                 attention_mask=s.prompt_mask.long(),

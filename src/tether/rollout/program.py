@@ -15,23 +15,21 @@ from torch import Tensor
 
 from tether.config.run import SamplingSettings
 from tether.core.sampling import exponential, pack_bits
-from tether.models.fused import padded_head, together
-from tether.models.head import exact_logits
+from tether.models.fused import Together, padded_head
+from tether.models.head import ExactLogits
 from tether.models.language_model import LanguageModel, positions
 from tether.rollout.buffers import Inputs, Shape, Written, restore, saved
 from tether.rollout.draw import choose, draw, triton
 from tether.rollout.sampler import narrow, narrows
 from tether.rollout.static_attention import Span, Spans, Unsupported, attending
 from tether.rollout.static_cache import Kept
+from tether.rollout.waiting import NoWaiting
 from tether.types import Constraint, Sequences
 
 LOOK = 8
 """Steps between looks at whether every row has ended; the look is at the state of LOOK steps ago,
 so the device never waits for the host."""
-OPTIONS = {
-    "combo_kernels": True,  # neighbours that do not depend on each other: one launch
-    "emulate_precision_casts": True,  # round where the plain model rounds, as scoring does
-}
+OPTIONS = {"combo_kernels": True}  # neighbours that do not depend on each other: one launch
 WARM_UP = 2
 """Runs of a step before it is recorded: libraries and kernels are chosen in them."""
 
@@ -45,15 +43,17 @@ class Reader:
         self.word = "cache" if "cache" in accepts else "past_key_values"
         self.accepts = accepts
         self.kept: Kept | None = None
+        self._together = Together(lm.core)
+        self._logits = ExactLogits(lm.core, padded_head(lm.core))
         self._step: Callable[[], Tensor] = self._forward
         if compiled:
             self._step = torch.compile(own_code(self._forward), dynamic=False, options=OPTIONS)
 
     def begin(self) -> Tensor:
         """Read the prompts, each once, and spread what is kept of them over the rows; [B,V]."""
-        i, core = self.inputs, self.lm.core
-        with exact_logits(core, padded_head(core)):
-            out = core(**self._prompts())
+        i = self.inputs
+        with self._logits:
+            out = self.lm.core(**self._prompts())
         kept = getattr(out, "cache", None) or out.past_key_values
         if self.kept is None:
             self.kept = Kept(kept, self.shape.rows, self.shape.length, i.now)
@@ -75,12 +75,7 @@ class Reader:
 
     def step(self, plain: bool = False) -> Tensor:
         """The newest token of every row -> [B,V] logits before the next. plain: not compiled."""
-        core = self.lm.core
-        with (
-            attending(core, self.inputs.spans),
-            together(core),
-            exact_logits(core, padded_head(core)),
-        ):
+        with attending(self.lm.core, self.inputs.spans), self._together, self._logits:
             return self._forward() if plain else self._step()
 
     def _forward(self) -> Tensor:
@@ -90,6 +85,7 @@ class Reader:
         if self.shape.seq2seq:
             words["decoder_input_ids"] = i.token[:, None]
             words["encoder_outputs"] = (i.encoder,)
+            words["decoder_attention_mask"] = i.seen
         else:
             words["input_ids"] = i.token[:, None]
             words["attention_mask"] = i.seen  # unread; without one models look for padding
@@ -203,7 +199,8 @@ class Program:
         for reader in self.readers.values():
             spans.calls = 0
             reader.begin()
-            reader.step(plain=True)
+            with NoWaiting(type(reader.lm.core).__name__):
+                reader.step(plain=True)
             assert reader.kept is not None
             wanted = len(reader.kept.tokens.layers) * (1 if reader.kept.cross is None else 2)
             if spans.calls != wanted:

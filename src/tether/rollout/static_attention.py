@@ -95,7 +95,7 @@ def static_attention(
         span = spans.encoder
     bias = kwargs.get("position_bias")
     if bias is not None:  # [1,H,1,L]: relative positions, equal for all rows
-        bias = bias[0, :, 0]
+        bias = bias[0, :, 0].contiguous()
     one = attend if query.is_cuda and triton is not None else attend_in_torch
     return one(query[:, :, 0], key, value, span, scale, bias)[:, None], None
 
@@ -110,11 +110,15 @@ def attend_in_torch(
     b, h, d = q.shape
     at = torch.arange(k.shape[2], device=k.device)
     there = (at >= span.start[:, None]) & (at < span.end[:, None])
-    x = (q.view(b, k.shape[1], -1, d) @ k.transpose(2, 3)).float() * scale
+    x = (q.view(b, k.shape[1], -1, d).float() @ k.float().transpose(2, 3)) * scale
     if bias is not None:
         x = x + bias.float().view(k.shape[1], -1, k.shape[2])
-    p = x.masked_fill(~there[:, None, None], float("-inf")).softmax(-1)
-    return (p.to(v.dtype) @ v).reshape(b, h, d)
+    x = x.masked_fill(~there[:, None, None], float("-inf"))
+    # Rounded where fused attention rounds, so that a bf16 model scores what it samples: shares of
+    # the largest before they are divided by their sum.
+    p = (x - x.amax(-1, keepdim=True)).exp()
+    out = (p.to(v.dtype).float() @ v.float()) / p.sum(-1, keepdim=True)
+    return out.to(v.dtype).reshape(b, h, d)
 
 
 if triton is not None:
@@ -146,8 +150,8 @@ if triton is not None:
             keys = tl.load(k + at, mask=inside, other=0.0)
             x = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
             if BIASED:
-                at = (head * GROUP + r)[:, None] * b_head + n[None, :]
-                shift = tl.load(bias + at, mask=(r < GROUP)[:, None] & there[None, :], other=0.0)
+                place = (head * GROUP + r)[:, None] * b_head + n[None, :]
+                shift = tl.load(bias + place, mask=(r < GROUP)[:, None] & there[None, :], other=0.0)
                 x += shift.to(tl.float32)
             x = tl.where(there[None, :], x, float("-inf"))
             new = tl.maximum(most, tl.max(x, 1))
@@ -179,7 +183,7 @@ def attend(
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), k.stride(2),
         0 if bias is None else bias.stride(0),
         GROUP=group, ROWS=max(16, 1 << math.ceil(math.log2(group))), D=d,
-        DIM=max(16, 1 << math.ceil(math.log2(d))), BLOCK=16, PRECISION="ieee",
-        BIASED=bias is not None, num_warps=1,
+        DIM=max(16, 1 << math.ceil(math.log2(d))), BLOCK=64, PRECISION="ieee",
+        BIASED=bias is not None, num_warps=2, num_stages=2,
     )  # fmt: skip
     return out

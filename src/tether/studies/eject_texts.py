@@ -85,6 +85,11 @@ def loop(agents: Any, folder: Path, settings: RunSettings, config: str, **more: 
     return Run(agents, folder, settings, f"{config}-{zlib.crc32(texts):08x}", **more)
 
 
+def here(error: Exception) -> str:
+    """What the library says, with this folder's way to go on."""
+    return str(error).replace("tether resume ", f"python {sys.argv[0]} --resume ")
+
+
 def main(words: list[str]) -> int:
     if "-h" in words or "--help" in words:
         print(__doc__)
@@ -112,7 +117,7 @@ if __name__ == "__main__":
     try:
         code = main(sys.argv[1:])
     except (UserError, Interrupted) as e:
-        print(f"run.py: {e}", file=sys.stderr)
+        print(f"run.py: {here(e)}", file=sys.stderr)
         code = getattr(e, "code", 2)
     sys.exit(code)
 '''

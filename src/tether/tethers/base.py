@@ -100,6 +100,10 @@ class Tether(Remembers):
         """Called once before the run with the names of the parameters that train. Raises UserError
         where a setting names one that is not there."""
 
+    def check_vocabulary(self, size: int) -> None:
+        """Called once before the run with the number of the model's logits. Raises UserError where
+        a setting could not have an effect on so few."""
+
     def needs_samples(self) -> bool:
         """True: what this tether computes is right along sampled completions only, so that it is
         refused with an algorithm that trains on demonstrations."""
@@ -128,7 +132,8 @@ class Tether(Remembers):
         return False
 
     def loss(self, minibatch: Minibatch, fresh: Scores) -> LossOutput | None:
-        """A further term on the algorithm's own microbatch, weighted by `minibatch.weights`."""
+        """A further term on the algorithm's own microbatch, weighted by `minibatch.weights`.
+        Metrics are recorded as `tether/<name>/<key>`."""
         return None
 
     def own_data(self) -> OwnData | None:
@@ -150,8 +155,8 @@ class Tether(Remembers):
         raise NotImplementedError
 
     def summary(self, sums: Mapping[str, float]) -> Mapping[str, float]:
-        """What the record keeps of the metrics of `own_loss`, once they are summed over the
-        microbatches and ranks of an optimizer step: for numbers that do not add up themselves."""
+        """What the record keeps of the metrics of `loss` and `own_loss`, once they are summed over
+        the microbatches and ranks of an optimizer step: for numbers that do not add up."""
         return sums
 
     def seen(self, experience: Experience) -> None:
@@ -189,3 +194,12 @@ def path_of(part: Remembers, name: str) -> str:
     """A part's name as a setting: with its number only where the field holds several."""
     field = name.rsplit(".", 1)[0]
     return name if isinstance(getattr(part, field), tuple | list) else field
+
+
+def triggers(part: Remembers, path: str = "") -> Iterator[tuple[str, Remembers]]:
+    """Every trigger inside `part`, with its path in the configuration."""
+    for name, inner in part._parts().items():
+        here = f"{path}{path_of(part, name)}"
+        if hasattr(inner, "fired"):
+            yield here, inner
+        yield from triggers(inner, f"{here}.")

@@ -49,6 +49,10 @@ from tether.types import (
 )
 
 MU = 20
+ONE = 1 - 2**-25
+"""From here on a number is 1 in fp32, which probabilities are compared in."""
+LEAST = 2.0**-150
+"""Below it a probability is 0 in fp32."""
 COPY = "mask"
 """Name of the set that is kept where `mask` is `copy`."""
 
@@ -89,6 +93,21 @@ class NLPOMask(Tether):
             raise UserError(f"nlpo_mask.min_p must be in [0, 1] (0 = off), not {self.min_p:g}")
         if self.floor < 1:
             raise UserError(f"nlpo_mask.floor must be at least 1 token, not {self.floor}")
+        if ONE <= self.top_p < 1:
+            raise UserError(
+                f"nlpo_mask.top_p {self.top_p!r} is 1 in fp32 and would allow every token: lower"
+                " it, or set it to 1 to have no such rule"
+            )
+        if 0 < self.min_p < LEAST:
+            raise UserError(
+                f"nlpo_mask.min_p {self.min_p!r} is 0 in fp32 and would allow"
+                " every token: raise it, or set it to 0 to have no such rule"
+            )
+        if 0 < self.top_k < self.floor:
+            raise UserError(
+                f"nlpo_mask.top_k {self.top_k} has no effect: the {self.floor} likeliest tokens are"
+                " allowed whatever the rules say (floor); raise top_k or lower floor"
+            )
         if self.top_p == 1 and not self.top_k and not self.min_p and self.function is None:
             raise UserError(
                 "nlpo_mask: every rule is off, so it would allow every token; set top_p, top_k,"
@@ -119,6 +138,18 @@ class NLPOMask(Tether):
     def _parts(self) -> dict[str, Remembers]:
         """Only a copy has a clock: else the run would miss the firings of an idle one."""
         return super()._parts() if self.mask == "copy" else {}
+
+    def check_vocabulary(self, size: int) -> None:
+        if self.floor >= size:
+            raise UserError(
+                f"nlpo_mask.floor {self.floor} would allow every token: the vocabulary has {size};"
+                " lower it"
+            )
+        if self.top_k >= size:
+            raise UserError(
+                f"nlpo_mask.top_k {self.top_k} would allow every token: the vocabulary has {size};"
+                " lower it, or set it to 0 to have no such rule"
+            )
 
     def keeps(self) -> tuple[str, ...]:
         return (COPY,) if self.mask == "copy" else ()

@@ -8,7 +8,7 @@ interpolate`. Source: evaluation protocol, section 3 (docs/after_training.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +44,13 @@ def after(run: Run, agent: Agent) -> list[str]:
     if wanted.best_of_n or wanted.oracle:
         run.heed()
         try:
-            points = baselines(agent, wanted)
+            points = baselines(agent, wanted, run.between)
         except NothingScored as e:
             points, notes = [], [f"{e}: no baseline"]
         for point in points:
             write_point(run, point)
     if wanted.interpolate:
-        for point in interpolation(agent, wanted, run.update):
+        for point in interpolation(agent, wanted, run.update, heed=run.between):
             write_point(run, point)
             run.heed()
     return notes
@@ -68,12 +68,14 @@ def as_line(point: BaselinePoint) -> dict[str, object]:
     }
 
 
-def baselines(agent: Agent, wanted: AfterSettings) -> list[BaselinePoint]:
+def baselines(
+    agent: Agent, wanted: AfterSettings, heed: Callable[[], None] | None = None
+) -> list[BaselinePoint]:
     """Best-of-n and the oracle, as far as wanted, from one set of samples.
 
     Raises UserError where too few completions got a score.
     """
-    samples = initial_samples(agent, wanted.split, wanted.samples, wanted.prompts)
+    samples = initial_samples(agent, wanted.split, wanted.samples, wanted.prompts, heed)
     if not samples:
         raise NothingScored("after: no completion of the initial model got a score")
     out: list[BaselinePoint] = []
@@ -138,7 +140,11 @@ def _of(means: Reweighted) -> dict[str, Any]:
 
 
 def interpolation(
-    agent: Agent, wanted: AfterSettings, update: int, prompts: int | None = None
+    agent: Agent,
+    wanted: AfterSettings,
+    update: int,
+    prompts: int | None = None,
+    heed: Callable[[], None] | None = None,
 ) -> Iterator[BaselinePoint]:
     """Each way of interpolating at each share, evaluated as exported weights; the agent's own
     weights are back after every point."""
@@ -146,7 +152,7 @@ def interpolation(
         here, initial, final = _ends(agent, how)
         for share in wanted.shares:
             candidate = between(how, initial, final, share)
-            yield _evaluated(here, candidate, how, share, wanted, update, prompts)
+            yield _evaluated(here, candidate, how, share, wanted, update, prompts, heed)
 
 
 def _ends(agent: Agent, how: How) -> tuple[Agent, WeightSet, WeightSet]:
@@ -172,6 +178,7 @@ def _evaluated(
     wanted: AfterSettings,
     update: int,
     prompts: int | None,
+    heed: Callable[[], None] | None,
 ) -> BaselinePoint:
     policy = agent.sets.sets["policy"]
     exchange_(policy, candidate)
@@ -179,7 +186,7 @@ def _evaluated(
     try:
         [(point, _)] = evaluate(
             agent, update, wanted.split, weights=f"{how} {share:g}", prompts=prompts,
-            constrained=False,
+            constrained=False, heed=heed,
         )  # fmt: skip
     finally:
         exchange_(policy, candidate)

@@ -4,7 +4,7 @@ oracle frontier are made of."""
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,17 @@ import torch
 from tether.analysis.reweighting import PromptSamples
 from tether.distributed.total import rank, world_size
 from tether.train.agent import Agent
-from tether.train.collect import Scoring, write
+from tether.train.collect import Scoring, reward_thread, write
 from tether.train.evaluate import Split, everywhere
 
 
 @torch.no_grad()
 def initial_samples(
-    agent: Agent, split: Split, count: int, prompts: int | None = None
+    agent: Agent,
+    split: Split,
+    count: int,
+    prompts: int | None = None,
+    heed: Callable[[], None] | None = None,
 ) -> list[PromptSamples]:
     """`count` completions of each of the first prompts, sampled and judged as evaluation does.
 
@@ -30,6 +34,7 @@ def initial_samples(
 
     Args:
         prompts: default: as many as the evaluation has.
+        heed: called between batches; may raise to leave.
     """
     task, settings = agent.tasks[split], agent.evaluation
     wanted = prompts or (settings.prompts if split == "validation" else settings.test_prompts)
@@ -39,7 +44,7 @@ def initial_samples(
     rewards = [agent.rewards] if agent.judges is None else [agent.rewards, agent.judges]
     state = {"global_step": 0, "evaluation": split}
     found: dict[int, PromptSamples] = {}
-    with ThreadPoolExecutor(1) as pool:
+    with reward_thread() as pool:
         waiting: Scoring | None = None
         for rows in index.split(max(1, sampling.chunk // count)):
             key = ("after", settings.seed, split, int(rows[0]))
@@ -47,7 +52,7 @@ def initial_samples(
                 agent, task, rows, key, sampling,
                 group_size=count, writer="initial", constrained=False,
             )  # fmt: skip
-            written = Scoring(agent, task, chunks, rewards, state, pool)
+            written = Scoring(agent, task, chunks, rewards, state, pool, heed)
             if waiting is not None:  # one block behind: rewards overlap with the writing
                 found |= _by_prompt(agent, waiting)
             waiting = written

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,9 +21,13 @@ from tether.rewards.combine import RewardSet
 from tether.rollout.engine import Engine
 from tether.tasks.environment import Environment
 from tether.tasks.task import Task
-from tether.tethers.base import Tether
+from tether.tethers.base import Tether, triggers
 from tether.train.optimizer import MasterOptimizer
-from tether.types import Draw, Measured, Rollout, Sequences
+from tether.train.own_texts import OwnTexts
+from tether.types import Measured, Rollout, Sequences
+
+DRIFTS = ("drift/", "kl/initial")
+"""Names of what is measured against the initial model along training completions."""
 
 
 @dataclass
@@ -44,6 +48,7 @@ class Agent:
     optimizer: MasterOptimizer
     prompts: int
     microbatch: int
+    old_logprobs: Literal["scored", "sampled"] = "scored"
     critic: Critic | None = None
     critic_lr: float | None = None
     environment: Environment | None = None
@@ -52,7 +57,7 @@ class Agent:
     """Completions that nobody samples and no dataset holds (the other agent's messages)."""
     human: Any = None
     """Fixed human texts of the drift gauges (`evaluate.HumanText`)."""
-    draws: dict[str, Draw] = field(default_factory=dict)
+    draws: dict[str, OwnTexts] = field(default_factory=dict)
     """Tether -> its own texts (`Tether.own_data`)."""
     version: int = 0
     not_taken: int = 0
@@ -64,7 +69,12 @@ class Agent:
         self.constraints = [t for t in self.tethers.values() if "sampling" in t.acts_on]
         self.companions = sorted({n for n, d in reads if d == "sampling"} - {"policy"})
         self.exact = sorted({n for n, d in reads if d == "distribution"})
-        self.token_reads = sorted({"initial"} | {n for n, d in reads if d == "tokens"})
+        self.token_reads = sorted({n for n, d in reads if d == "tokens"})
+        self.follows_drift = any(
+            str(getattr(part, "metric", "")).startswith(DRIFTS)
+            for t in self.tethers.values()
+            for _, part in triggers(t)
+        )
         self.found_again = self._found_again()
 
     def _found_again(self) -> FoundAgain | None:
@@ -78,6 +88,13 @@ class Agent:
             return None
         models = {k: self.sets.residents[k] for k in self.companions}
         return FoundAgain(self.constraints, models, self.lm.stops, s.min_new_tokens)
+
+    def references(self) -> list[str]:
+        """Sets whose log-probs of this update's tokens are wanted. The initial model's in the first
+        update whatever the settings say: its self-check."""
+        every = self.evaluation.drift_every
+        due = self.version == 0 or self.follows_drift or (every > 0 and self.version % every == 0)
+        return sorted({*self.token_reads, *(["initial"] if due else [])})
 
     @property
     def evaluation_sampling(self) -> SamplingSettings:

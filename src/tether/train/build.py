@@ -74,6 +74,7 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
 
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:
     lm = load_language_model(settings.model, seed=settings.seed, stop=settings.sampling.stop)
+    _check_top_k(settings, lm.vocab_size)
     parts.engine.prepare(lm)
     wanted = settings.evaluation.test_prompts
     tasks = load_task(
@@ -112,13 +113,14 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
             rewards.prepare()
     algorithm = parts.algorithm
     critic = _critic(lm, settings) if algorithm.needs_values else None
-    sets = WeightSets(lm, critic)
+    copies = "cpu" if settings.model.copies == "cpu" else None
+    sets = WeightSets(lm, critic, copies=copies)
     sets.check_base()
     _declare(sets, parts.tethers)
     groups, working = _groups(sets, critic)
     for tether_name, t in parts.tethers.items():
         t.meet(lm.stops)
-        _check_names(tether_name, t, sets)
+        _check_parts(tether_name, t, sets)
     human = load_human(lm, validation, settings.data, settings.evaluation)
     return Agent(
         name=name,
@@ -137,6 +139,7 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         ),
         prompts=settings.batch.prompts,
         microbatch=settings.batch.microbatch,
+        old_logprobs=settings.batch.old_logprobs,
         critic=critic,
         critic_lr=settings.critic.lr,
         environment=None if isinstance(parts.environment, SingleTurn) else parts.environment,
@@ -163,9 +166,20 @@ def _declare(sets: WeightSets, tethers: dict[str, Tether]) -> None:
                 sets.declare(name, resident=True)
 
 
-def _check_names(name: str, tether: Tether, sets: WeightSets) -> None:
+def _check_top_k(settings: RunSettings, vocabulary: int) -> None:
+    chosen = {"sampling": settings.sampling, "evaluation.sampling": settings.evaluation.sampling}
+    for where, sampling in chosen.items():
+        if sampling is not None and sampling.top_k >= vocabulary:
+            raise UserError(
+                f"{where}.top_k {sampling.top_k} would allow every token: the vocabulary has"
+                f" {vocabulary}; lower it, or set it to 0 = off"
+            )
+
+
+def _check_parts(name: str, tether: Tether, sets: WeightSets) -> None:
     try:
         tether.check_names(list(sets.sets["policy"]))
+        tether.check_vocabulary(sets.lm.vocab_size)
     except UserError as e:
         raise UserError(f"tethers.{name}.{e}") from e
 

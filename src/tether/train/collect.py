@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,8 @@ from tether.algorithms.base import Algorithm
 from tether.config.run import SamplingSettings
 from tether.core.masking import at_last
 from tether.distributed.total import rank, total, world_size
-from tether.models.scoring import score_all, scored_as
+from tether.models.critic import Critic
+from tether.models.scoring import score_all, scored_as, values_of
 from tether.models.tokenizing import decode
 from tether.rewards.batch import Prompt, RewardBatch
 from tether.rewards.combine import RewardResult, RewardSet
@@ -127,6 +129,18 @@ def from_data(agent: Agent, task: Task, index: Tensor, others: dict[str, Rollout
     )
 
 
+@contextmanager
+def reward_thread() -> Iterator[ThreadPoolExecutor]:
+    """One thread: chunks are scored in order. What it has not begun is dropped on an error or when
+    the run is left."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 class Scoring:
     """Completions whose rewards are on their way in a thread, chunk by chunk."""
 
@@ -138,8 +152,10 @@ class Scoring:
         rewards: list[RewardSet],
         state: dict[str, Any],
         pool: ThreadPoolExecutor,
+        heed: Callable[[], None] | None = None,
     ) -> None:
-        """Starts the reward of each chunk as soon as it is written."""
+        """Starts the reward of each chunk as soon as it is written; `heed` is called after."""
+        self._heed = heed or (lambda: None)
         self.texts: list[str] = []
         self.paid: list[float | None] = []
         self._futures: list[list[Future[RewardResult]]] = [[] for _ in rewards]
@@ -151,12 +167,17 @@ class Scoring:
             self.paid += chunk.paid or [None] * len(batch)
             for r, futures in zip(rewards, self._futures, strict=True):
                 futures.append(pool.submit(r.score, batch))
+            self._heed()
         self.rollout = join(parts, agent.lm.pad)
         self._multi_turn = agent.environment is not None
 
     def result(self, number: int = 0) -> RewardResult:
         """Waits; an exception in the thread is raised here, with its sample."""
-        out = RewardResult.concatenate([f.result() for f in self._futures[number]])
+        results = []
+        for f in self._futures[number]:
+            results.append(f.result())
+            self._heed()
+        out = RewardResult.concatenate(results)
         if number == 0 and self._multi_turn:
             # An environment that paid nothing (an episode cut by the horizon) paid 0: its sum.
             score = [(s or 0.0) + (p or 0.0) for s, p in zip(out.score, self.paid, strict=True)]
@@ -234,7 +255,6 @@ def collect(
         rollout = replace(rollout, sampled=rollout.sampled & has[:, None])
         mask = mask & has[:, None]
     e = Experience(rollout, raw, torch.where(mask, rewards, 0.0), old, references)
-    self_checks.engine_agrees(agent, e)
     self_checks.starts_at_home(agent, e)
     self_checks.stays_positive(agent, e)
     shaped = e.rewards  # 5
@@ -263,18 +283,45 @@ def _scores(
         # Nobody reads the old policy's view of text that it did not write.
         nothing = torch.zeros(s.completion.shape, device=s.completion.device)
         return Scores(nothing, nothing), {}
+    names = agent.references()
+    critic = agent.critic if algorithm.needs_values else None
+    if not names and (old := _as_sampled(agent, rollout, critic, common)) is not None:
+        return old, {}
     old = score_all(
         agent.lm,
         s,
-        critic=agent.critic if algorithm.needs_values else None,
+        critic=critic,
         against={k: agent.sets.residents[k] for k in agent.exact},
         **common,
     )
+    self_checks.engine_agrees(agent, rollout, old.logprobs)
     references = {}
-    for name in agent.token_reads:
+    for name in names:
         with agent.sets.swapped_in(name) as lm:
             references[name] = score_all(lm, s, **common)
     return old, references
+
+
+def _as_sampled(
+    agent: Agent, rollout: Rollout, critic: Critic | None, common: dict[str, Any]
+) -> Scores | None:
+    """The old policy's scores without its scoring pass, where that is asked for and enough."""
+    plain = agent.sampling.scored == "full" or self_checks.unconstrained(agent)
+    if agent.old_logprobs != "sampled" or agent.exact or not plain:
+        return None
+    if rollout.logprobs is None or rollout.writer != "policy":
+        return None
+    if critic is not None and critic.reads_policy:
+        return None
+    s, mask = rollout.sequences, rollout.sequences.completion_mask
+    few = torch.arange(min(agent.microbatch, len(s.prompt)))
+    checked = score_all(agent.lm, s.rows(few), **common)
+    self_checks.engine_agrees(agent, rollout.rows(few), checked.logprobs)
+    logprobs = torch.where(mask & rollout.sampled, rollout.logprobs, 0.0)
+    if critic is None:
+        return Scores(logprobs, logprobs)
+    values, last = values_of(critic, agent.lm, s, agent.microbatch)
+    return Scores(logprobs, logprobs, values=values, last_value=last)
 
 
 def _mean(x: Tensor, has: Tensor) -> float:
@@ -313,14 +360,15 @@ def _measure(agent: Agent, e: Experience, has: Tensor) -> None:
     mask = e.mask  # an environment's text is nobody's sample
     tokens = total(mask.sum().float()).clamp(min=1.0)
     homes = {name: r.free_logprobs for name, r in e.references.items()}
-    for name, theirs in (e.old.set_logprobs | homes).items():
+    others = e.old.set_logprobs | homes
+    for name, theirs in others.items():
         d = torch.where(mask, e.old.free_logprobs - theirs, 0.0).sum(1)
         put(f"kl/{name}.k1_nats_per_seq", (_mean(d, has), v))
         put(
             f"kl/{name}.k1_nats_per_token",
             (float(total(torch.where(has, d, 0.0).sum()) / tokens), v),
         )
-    if self_checks.unconstrained(agent):
+    if "initial" in others and self_checks.unconstrained(agent):
         # Along the policy's own unconstrained samples only: else it is another quantity.
         put(
             "drift/kl_initial.k1_nats_per_seq", (agent.measured["kl/initial.k1_nats_per_seq"][0], v)

@@ -4,8 +4,7 @@ randomness is not touched, because none of it is global (B35)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ from tether.records import EvalPoint
 from tether.rollout.engine import join
 from tether.tasks.task import Task
 from tether.train.agent import Agent
-from tether.train.collect import Scoring, ids_of, write
+from tether.train.collect import Scoring, ids_of, reward_thread, write
 from tether.types import Scores
 
 Split = Literal["validation", "test"]
@@ -51,15 +50,20 @@ def evaluate(
     weights: str = "live",
     prompts: int | None = None,
     constrained: bool = True,
+    heed: Callable[[], None] | None = None,
 ) -> Iterator[tuple[EvalPoint, list[dict[str, Any]]]]:
     """One point, or two for a constrained policy: as exported, and as sampled. With its samples.
 
     constrained: False leaves the second one out (weights of another time than the constraint's).
+    heed: called between batches; may raise to leave.
     """
     with agent.sets.beside("initial") as initial:
         human = human_gauges(agent, initial) if split == "validation" else Gauges()
         for policy in _policies(agent, constrained):
-            one = _Evaluation(agent, initial, split, policy == "constrained", prompts, step=update)
+            one = _Evaluation(
+                agent, initial, split, policy == "constrained", prompts,
+                step=update, heed=heed,
+            )  # fmt: skip
             point = EvalPoint(
                 agent=agent.name,
                 update=update,
@@ -121,8 +125,10 @@ class _Evaluation:
         *,
         step: int = 0,
         scored: bool = True,
+        heed: Callable[[], None] | None = None,
     ) -> None:
         """step: what rewards see as `trainer_state.global_step`. scored: call the rewards."""
+        self._heed = heed
         self.agent, self.split, self.constrained = agent, split, constrained
         self.scored = scored
         self.task: Task = agent.tasks[split]
@@ -135,10 +141,10 @@ class _Evaluation:
         key = ("evaluation", settings.seed, split)
         sets = [agent.rewards] if agent.judges is None else [agent.rewards, agent.judges]
         sets = sets if scored else []
-        with ThreadPoolExecutor(1) as pool:
+        with reward_thread() as pool:
             chunks = write(agent, self.task, index, key, sampling, constrained=constrained)
             state = {"global_step": step, "evaluation": split}
-            scoring = Scoring(agent, self.task, chunks, sets, state, pool)
+            scoring = Scoring(agent, self.task, chunks, sets, state, pool, heed)
             self.rollout, self.texts = scoring.rollout, scoring.texts
             self._score(initial, index, key)
             if scored:
@@ -151,11 +157,17 @@ class _Evaluation:
         self.plain = self.rollout
         if not self.constrained and not is_plain(sampling):
             chunks = write(agent, self.task, index, key, plainly(sampling), constrained=False)
-            self.plain = join([c.rollout for c in chunks], agent.lm.pad)
+            plain = []
+            for c in chunks:
+                plain.append(c.rollout)
+                if self._heed is not None:
+                    self._heed()
+            self.plain = join(plain, agent.lm.pad)
         s, micro = self.plain.sequences, agent.microbatch
         self.policy: Scores = score_all(
-            agent.lm, s, entropy=True, against={"initial": initial}, microbatch=micro
-        )
+            agent.lm, s, entropy=True, against={"initial": initial}, microbatch=micro,
+            heed=self._heed,
+        )  # fmt: skip
         theirs = self.policy.set_logprobs["initial"]
         self.initial = Scores(logprobs=theirs, free_logprobs=theirs)
 

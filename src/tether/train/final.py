@@ -108,7 +108,9 @@ def _write(run: Run, agent: Agent, weights: str, also: list[str], update: int) -
     time: no set that they read has moved."""
     points: list[EvalPoint] = []
     same = weights == "final" or set(agent.companions) <= {"initial"}
-    for point, samples in evaluate(agent, update, "test", weights=weights, constrained=same):
+    for point, samples in evaluate(
+        agent, update, "test", weights=weights, constrained=same, heed=run.between
+    ):
         points.append(point)
         for row in samples:
             run.files.sample(**row)

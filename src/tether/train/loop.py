@@ -18,7 +18,7 @@ from tether.records import EvalPoint
 from tether.train import persist, self_checks
 from tether.train.agent import Agent
 from tether.train.best import BestUnderBudget
-from tether.train.collect import collect
+from tether.train.collect import collect, reward_thread
 from tether.train.evaluate import evaluate, probe
 from tether.train.events import apply_event, tick
 from tether.train.files import RunFiles
@@ -72,7 +72,9 @@ class Run:
     def _evaluate(self, side: str = "", *, common: bool) -> None:
         started = time.perf_counter()
         for a in self.agents:
-            for point, samples in evaluate(a, self.update, "validation", side=side, common=common):
+            for point, samples in evaluate(
+                a, self.update, "validation", side=side, common=common, heed=self.between
+            ):
                 self.keep(a, point, samples)
         seconds = time.perf_counter() - started
         self.files.timing(update=self.update, side=side, evaluation_seconds=seconds)
@@ -86,9 +88,8 @@ class Run:
         if self.trackers:
             self.trackers.point(point)
 
-    def _learn(self, pool: ThreadPoolExecutor) -> list[PolicyLearner]:
+    def _learn(self, pool: ThreadPoolExecutor) -> None:
         rollouts: dict[str, Rollout] = {}
-        learners = []
         u, seed = self.update, self.settings.seed
         for a in self.agents:
             seconds: dict[str, float] = {}
@@ -120,8 +121,6 @@ class Run:
             if self.trackers:
                 self.trackers.update(u + 1, metrics, seconds)
             a.version += 1
-            learners.append(learner)
-        return learners
 
     def _due(self) -> bool:
         s = self.settings
@@ -148,15 +147,15 @@ class Run:
         elif self._due():
             self._evaluate(common=True)
 
-    def _stopped(self) -> int:
-        """The signal's exit code on every rank, or 0."""
-        codes = total(torch.tensor([self.stop.code == 130, self.stop.code == 143]).long())
-        return 143 if codes[1] else 130 if codes[0] else 0
-
     def heed(self) -> None:
         """Leave if a signal has come; what the newest checkpoint lacks is repeated at resume."""
-        if code := self._stopped():
-            raise Interrupted(code, self.folder)
+        if code := self.stop.agreed():
+            raise Interrupted(code, self.folder, saved=self.update > 0)
+
+    def between(self) -> None:
+        """The same between the batches of an evaluation that is repeated at resume."""
+        if self.stop.batch():
+            self.heed()
 
     def _begin(self) -> None:
         self.files.record(
@@ -168,11 +167,12 @@ class Run:
             notes=self.notes,
         )
         seed_user_code(self.settings.seed, 0)
-        self._evaluate(common=True)
+        with self.stop.repeatable():
+            self._evaluate(common=True)
 
     def run(self) -> Path:
         updates, every = self.settings.updates, self.settings.checkpoint.every
-        with ThreadPoolExecutor(1) as pool:  # one thread: chunks are scored in order
+        with reward_thread() as pool:
             if self.update == 0:
                 self._begin()
             while self.update < updates:
@@ -181,7 +181,7 @@ class Run:
                 self._learn(pool)
                 self._after_update()
                 self.stop.seconds_left = time.perf_counter() - started
-                code = self._stopped()
+                code = self.stop.agreed()
                 if code or self.update == updates or (every and self.update % every == 0):  # 13
                     persist.save(self)
                 if code:
@@ -189,7 +189,8 @@ class Run:
                 if self.progress:
                     self.progress(self.update, updates, words(self.agents[0], self.told))
                     self.told = []
-            finish(self)
+            with self.stop.repeatable():
+                finish(self)
         return self.folder
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tether.config.run import OptimizerSettings
+from tether.core.weights import local
 from tether.distributed.total import total, world_size
 
 GROUPS = ("policy", "critic")
@@ -33,6 +34,8 @@ class MasterOptimizer:
     ) -> None:
         self.settings, self.total_steps = settings, total_steps
         self.groups, self.working = groups, working
+        self._low: list[tuple[Tensor, Tensor, Tensor]] | None = None
+        """Masters apart from their working tensors, and where their gradients are summed."""
         on_gpu = any(p.is_cuda for ps in groups.values() for p in ps)
         self.adam = torch.optim.AdamW(
             [{"params": ps, "name": name} for name, ps in groups.items()],
@@ -46,13 +49,32 @@ class MasterOptimizer:
 
     def gather_gradients(self) -> None:
         """Move fresh gradients of the working tensors into the masters' fp32 gradients."""
-        for name, masters in self.groups.items():
-            for master, work in zip(masters, self.working[name], strict=True):
-                if work is master or work.grad is None:
-                    continue
-                fresh = work.grad.to(device=master.device, dtype=torch.float32)
-                master.grad = fresh if master.grad is None else master.grad.add_(fresh)
-                work.grad = None
+        if self._low is None:
+            self._low = [
+                (master, work, torch.empty_like(master))
+                for name, masters in self.groups.items()
+                for master, work in zip(masters, self.working[name], strict=True)
+                if work is not master
+            ]
+        started: tuple[list[Tensor], list[Tensor]] = ([], [])
+        added: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for master, work, kept in self._low:
+            fresh = work.grad
+            if fresh is None:
+                continue
+            work.grad = None
+            to, of = started if master.grad is None else added
+            master.grad = kept
+            to.append(kept)
+            of.append(fresh)
+        # A model has hundreds of tensors: all at once, where one by one costs a launch each.
+        if started[0]:
+            torch._foreach_copy_(*_local(*started))
+        if added[0]:
+            to, of = _local(*added)
+            wide = [torch.empty_like(g) for g in to]
+            torch._foreach_copy_(wide, of)
+            torch._foreach_add_(to, wide)
 
     def sum_over_ranks(self) -> None:
         if world_size() == 1:
@@ -134,3 +156,9 @@ class MasterOptimizer:
                     k: v.to(p.device) if k != "step" or p.is_cuda else v.cpu()
                     for k, v in moments.items()
                 }
+
+
+def _local(to: list[Tensor], of: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    if not hasattr(to[0], "to_local"):
+        return to, of
+    return [local(t) for t in to], [local(t) for t in of]

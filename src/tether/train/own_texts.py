@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,8 +16,9 @@ from tether.config.run import DataSettings, SamplingSettings
 from tether.distributed.total import rank, world_size
 from tether.models.language_model import LanguageModel
 from tether.tasks.loading import check_columns, load_task
+from tether.tasks.task import Task
 from tether.tethers.base import OwnData, Tether
-from tether.types import Draw, OwnText, Sequences
+from tether.types import OwnText, Sequences
 
 _UNUSED = ("validation", "test", "validation_rows", "test_rows", "label")
 """Settings of data that say nothing about texts which only train."""
@@ -80,9 +82,36 @@ def rows_that_train(data: DataSettings, run: DataSettings) -> DataSettings:
     )
 
 
+@dataclass(frozen=True)
+class OwnTexts:
+    """The texts of one tether: a `Draw`."""
+
+    lm: LanguageModel
+    task: Task
+    rows: int
+    """Texts of one draw, all ranks together."""
+    tokens: int
+    seed: int
+
+    def __call__(self, position: int) -> Sequences:
+        index = self.task.draw(position, self.rows, self.seed, rank(), world_size())
+        return self.task.batch(
+            index, side=self.lm.padding_side, pad=self.lm.pad, references=True, limit=self.tokens
+        )
+
+    @property
+    def repeats(self) -> bool:
+        """One draw holds some text more than once, since there are too few."""
+        return self.rows > len(self.task)
+
+    def notes(self) -> dict[str, Any]:
+        """For the record: what was read and left out, what trains, and how much of it at once."""
+        return {**self.task.notes, "texts": len(self.task), "texts_a_draw": self.rows}
+
+
 def load_own_texts(
     lm: LanguageModel, tethers: Mapping[str, Tether], run: DataSettings, seed: int
-) -> dict[str, Draw]:
+) -> dict[str, OwnTexts]:
     """Tether -> its draw. `run`: the data of the run itself. Raises UserError."""
     return {
         name: _draw(lm, own, run, seed, name)
@@ -91,7 +120,7 @@ def load_own_texts(
     }
 
 
-def _draw(lm: LanguageModel, own: OwnData, run: DataSettings, seed: int, name: str) -> Draw:
+def _draw(lm: LanguageModel, own: OwnData, run: DataSettings, seed: int, name: str) -> OwnTexts:
     if own.rows % world_size():
         raise UserError(
             f"tethers.{name}: {own.rows} rows do not divide over {world_size()} processes"
@@ -118,14 +147,7 @@ def _draw(lm: LanguageModel, own: OwnData, run: DataSettings, seed: int, name: s
     if task is None:
         raise UserError(f"tethers.{name}: its data have no rows left")
     task.name = f"own text of {name}"  # an order of its own, unlike the prompts'
-
-    def draw(position: int) -> Sequences:
-        index = task.draw(position, own.rows, seed, rank(), world_size())
-        return task.batch(
-            index, side=lm.padding_side, pad=lm.pad, references=True, limit=own.tokens
-        )
-
-    return draw
+    return OwnTexts(lm, task, own.rows, own.tokens, seed)
 
 
 def fitted(lm: LanguageModel, text: OwnText) -> OwnText:

@@ -27,6 +27,11 @@ def restore(run: Run) -> list[str]:
         run.files.cut({})
         return skipped
     state = checkpoint.load(path)
+    if state["config"].startswith(f"{run.config}-"):
+        raise UserError(
+            f"{path}: written by the files of an ejected recipe; go on with its program: python"
+            f" FOLDER/run.py --resume {run.folder}"
+        )
     if state["config"] != run.config:
         raise UserError(
             f"{path}: written with another configuration ({state['config']}, now {run.config});"

@@ -92,6 +92,7 @@ def train(
             for line in described(agent, settings.updates):
                 say(line)
         notes = {k: t.notes for k, t in agent.tasks.items()}
+        notes |= {f"tethers.{k}": texts.notes() for k, texts in agent.draws.items()}
         run = loop(
             [agent], folder, settings, fingerprint(_numbers(settings)),
             notes=notes, progress=progress, stop=stop,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from tether.config.nearest import unknown
 from tether.distributed.total import total
-from tether.tethers.base import path_of
+from tether.tethers.base import triggers
 from tether.train.agent import Agent
-from tether.types import Clock, Experience, Remembers
+from tether.types import Clock, Experience, Rollout
 
 
 def unconstrained(agent: Agent) -> bool:
@@ -43,16 +43,16 @@ def mean_tolerance(agent: Agent) -> float:
     return 1e-5 if _precise(agent) else 0.05
 
 
-def engine_agrees(agent: Agent, e: Experience) -> None:
-    """The engine's log-probs are those of the scoring pass (B06, B08)."""
-    if e.rollout.logprobs is None or e.rollout.writer != "policy":
+def engine_agrees(agent: Agent, rollout: Rollout, scored: Tensor) -> None:
+    """The engine's log-probs are those of the scoring pass [B,T] (B06, B08)."""
+    if rollout.logprobs is None or rollout.writer != "policy":
         return
     if agent.sampling.scored == "full":
         return
-    mask = e.mask
+    mask = rollout.sequences.completion_mask & rollout.sampled
     if not bool(mask.any()):
         return
-    off = torch.where(mask, (e.old.logprobs - e.rollout.logprobs).abs(), 0.0)
+    off = torch.where(mask, (scored - rollout.logprobs).abs(), 0.0)
     worst, mean = float(off.max()), float(off.sum() / mask.sum())
     agent.measured["engine/logprob_error.max"] = (worst, agent.version)
     agent.measured["engine/logprob_error.mean"] = (mean, agent.version)
@@ -63,16 +63,14 @@ def engine_agrees(agent: Agent, e: Experience) -> None:
     raise RuntimeError(
         f"engine and scoring disagree on a sampled token's log-prob: mean {mean:.3g}, worst"
         f" {worst:.3g} nats, first at sequence {b}, position {t} (token"
-        f" {int(e.rollout.sequences.completion[b, t])}: sampled at"
-        f" {float(e.rollout.logprobs[b, t]):.4g}, scored {float(e.old.logprobs[b, t]):.4g});"
-        f" {_cause(e, wrong)}: every ratio and KL would be wrong"
+        f" {int(rollout.sequences.completion[b, t])}: sampled at"
+        f" {float(rollout.logprobs[b, t]):.4g}, scored {float(scored[b, t]):.4g});"
+        f" {_cause((rollout.logprobs - scored)[wrong])}: every ratio and KL would be wrong"
     )
 
 
-def _cause(e: Experience, wrong: torch.Tensor) -> str:
-    """What kind of difference it is."""
-    assert e.rollout.logprobs is not None
-    d = (e.rollout.logprobs - e.old.logprobs)[wrong]
+def _cause(d: Tensor) -> str:
+    """What kind of difference it is: sampled minus scored, where they differ."""
     if bool((d > 0).all()) and len(d) > 1:
         return (
             "every such token was likelier in sampling: it left tokens out (a minimum length that"
@@ -186,11 +184,3 @@ def never_fired(agent: Agent) -> list[str]:
             if getattr(part, "fired", None) == 0:
                 out.append(f"tethers.{name}.{path} never fired")
     return out
-
-
-def triggers(part: Remembers, path: str = "") -> Iterator[tuple[str, Remembers]]:
-    for name, inner in part._parts().items():
-        here = f"{path}{path_of(part, name)}"
-        if hasattr(inner, "fired"):
-            yield here, inner
-        yield from triggers(inner, f"{here}.")

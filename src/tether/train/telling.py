@@ -21,9 +21,24 @@ def described(agent: Agent, updates: int) -> list[str]:
             f"{n} {k}" + (f" (evaluation asks for {fewer[k]})" if k in fewer else "")
             for k, n in held.items()
         ),
+        *_repeated(agent),
         f"{updates} updates x {a.epochs} epochs x {a.minibatches} minibatches = "
         f"{agent.optimizer.total_steps} optimizer steps",
     ]
+
+
+def _repeated(agent: Agent) -> list[str]:
+    """A line for all that is drawn more than once at a time, because there is too little of it."""
+    out = []
+    if agent.prompts > (n := len(agent.tasks["train"])):
+        out.append(f"batch.prompts is {agent.prompts} of {n}: every update repeats some of them")
+    for name, texts in agent.draws.items():
+        if texts.repeats:
+            out.append(
+                f"tethers.{name} draws {texts.rows} texts of {len(texts.task)}: every optimizer"
+                " step repeats some of them"
+            )
+    return out
 
 
 def words(agent: Agent, points: list[EvalPoint]) -> str:

@@ -47,6 +47,7 @@ class PolicyLearner:
     ) -> None:
         self.agent, self.algorithm, self._tick, self._clock = agent, algorithm, tick, clock
         self._key = (seed, agent.name, clock().update)
+        agent.sets.settle()
         self.log: dict[str, float] = {}
         self.first: dict[str, float] | None = None
         """Metrics of the first minibatch, before any step: its ratios must be 1."""
@@ -93,15 +94,20 @@ class PolicyLearner:
                 v = v.detach().float()
                 sums[k] = sums[k] + v if k in sums else v
 
-        holders = list(agent.tethers.values()) if tethers else []
+        holders = agent.tethers if tethers else {}
         critic = nullcontext() if agent.critic is None else agent.critic.updating()
         with agent.lm.updating(), critic, nullcontext() if gradient else torch.no_grad():
             for micro in self._microbatches(minibatch):
                 fresh = self._fresh(micro, exact=tethers)
                 outs = [use(micro, fresh)]
-                outs += [o for t in holders if (o := t.loss(micro, fresh)) is not None]
+                outs += [
+                    _named(name, o)
+                    for name, t in holders.items()
+                    if (o := t.loss(micro, fresh)) is not None
+                ]
                 add(_sum(outs))
-            for name, t in agent.tethers.items() if tethers else ():
+                del fresh, outs  # no graph outlives its microbatch
+            for name, t in holders.items():
                 if (text := t.own_text(self._clock(), agent.draws.get(name))) is not None:
                     self._own_text(name, t, text, add)
         names = sorted(sums)
@@ -115,14 +121,16 @@ class PolicyLearner:
 
     def _fresh(self, micro: Minibatch, *, exact: bool) -> Scores:
         agent, rollout = self.agent, micro.experience.rollout
-        return score(
-            agent.lm,
-            rollout.sequences,
-            **scored_as(agent.sampling, rollout),
-            critic=agent.critic if self.algorithm.needs_values else None,
-            entropy=self.algorithm.needs_entropy,
-            against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
-        )
+        critic = agent.critic if self.algorithm.needs_values else None
+        with agent.lm.recording(), nullcontext() if critic is None else critic.recording():
+            return score(
+                agent.lm,
+                rollout.sequences,
+                **scored_as(agent.sampling, rollout),
+                critic=critic,
+                entropy=self.algorithm.needs_entropy,
+                against={k: agent.sets.residents[k] for k in agent.exact} if exact else {},
+            )
 
     def _own_text(
         self, name: str, tether: Tether, text: OwnText, add: Callable[[LossOutput], None]
@@ -133,11 +141,10 @@ class PolicyLearner:
         for index in torch.arange(len(weights)).split(agent.microbatch):
             rows = text.rows(index)
             fresh = score(agent.lm, rows.sequences, **scored_as(agent.sampling, rows))
-            out = tether.own_loss(rows, weights[index], fresh)
-            add(LossOutput(out.loss, {f"tether/{name}/{k}": v for k, v in out.metrics.items()}))
+            add(_named(name, tether.own_loss(rows, weights[index], fresh)))
 
     def _summaries(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Each tether has the last word on the metrics of its own texts."""
+        """Each tether has the last word on the metrics of its losses."""
         for name, t in self.agent.tethers.items():
             here = f"tether/{name}/"
             sums = {k.removeprefix(here): v for k, v in metrics.items() if k.startswith(here)}
@@ -201,7 +208,8 @@ class PolicyLearner:
         """Takes the gradient of the policy's masters, summed over ranks, and leaves none behind."""
         self.agent.optimizer.gather_gradients()
         self.agent.optimizer.sum_over_ranks()
-        out = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        # copies: the optimizer sums the next gradients in the same memory
+        out = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.parameters]
         self.agent.optimizer.zero()
         self._finite({"policy": math.sqrt(self.dot(out, out))})
         return out
@@ -253,7 +261,7 @@ class PolicyLearner:
         out = [torch.zeros_like(v) for v in vector]
         for micro in self._microbatches(minibatch):
             # Fused attention has no second derivative.
-            with sdpa_kernel(SDPBackend.MATH):
+            with sdpa_kernel(SDPBackend.MATH), self.agent.lm.plain():
                 logp = self._log_distribution(micro)
                 kl = weighted_sum(micro.weights, kl_exact(logp.detach(), logp))
                 first = torch.autograd.grad(kl, working, create_graph=True, allow_unused=True)
@@ -264,6 +272,11 @@ class PolicyLearner:
                 if x is not None:
                     o += x
         return [total(o) for o in out]
+
+
+def _named(tether: str, out: LossOutput) -> LossOutput:
+    """Its metrics under the tether's name: two of one class have the same keys."""
+    return LossOutput(out.loss, {f"tether/{tether}/{k}": v for k, v in out.metrics.items()})
 
 
 def _sum(outs: list[LossOutput]) -> LossOutput:

@@ -82,6 +82,32 @@ def test_errors_are_one_line(words: str, message: str, capsys: pytest.CaptureFix
     assert code == 2 and message in err and err.count("\n") == 1
 
 
-def test_too_few_samples_are_one_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = go(capsys, "baselines", str(finished), "--samples", "4")
-    assert code == 2 and "needs at least 16" in err and err.count("\n") == 1
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("baselines RUN --samples 4", "--samples is 4: the oracle frontier needs at least 16"),
+        ("baselines RUN --split test", "--split is test, and evaluation.test_prompts is 0"),
+        ("interpolate RUN --split test", "--split is test, and evaluation.test_prompts is 0"),
+        ("interpolate RUN --shares 0,2", "--shares is [0.0, 2.0], must be numbers from 0 to 1"),
+        ("interpolate RUN --how product", "--how: product is for adapters"),
+    ],
+)
+def test_errors_name_the_option(
+    finished: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = go(capsys, *words.replace("RUN", str(finished)).split())
+    assert code == 2 and err.startswith(f"tether: {message}") and err.count("\n") == 1
+    assert "after." not in err
+
+
+def test_a_setting_of_the_run_comes_with_the_option_that_overrides_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    low = {"reward": {"kind": "function", "function": f"{REWARDS}:low"}}
+    few = {"best_of_n": True, "samples": 4}
+    ends = {"every": 1, "export": False}
+    folder = run(settings(make_world(tmp_path), rewards=low, updates=1, after=few, checkpoint=ends))
+    code, _, err = go(capsys, "baselines", str(folder))
+    assert code == 2
+    assert err.startswith("tether: after.samples (option --samples) is 4: the oracle frontier")
+    assert go(capsys, "baselines", str(folder), "--samples", "16")[0] == 0

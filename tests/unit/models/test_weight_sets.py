@@ -115,7 +115,7 @@ def test_wrong_moves_are_refused(tiny_gpt2: LanguageModel) -> None:
 @pytest.mark.parametrize("make", (tiny, low))
 def test_a_swap_runs_the_other_weights_and_comes_back(make, kind, device) -> None:  # type: ignore[no-untyped-def]
     lm = make(kind)
-    sets, s = WeightSets(lm, initial_device=device), some_sequences(lm)
+    sets, s = WeightSets(lm, copies=device), some_sequences(lm)
     home = score_all(lm, s).logprobs
     nudge(sets, 0.05)
     away, before = score_all(lm, s).logprobs, flat(sets.sets["policy"])

@@ -3,6 +3,7 @@ engine, and one line where it cannot write."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from tests.models_for_tests import some_prompts, tiny
 from tether.config.run import SamplingSettings
-from tether.models.fused import lay_together, together
+from tether.models.fused import Together, lay_together
+from tether.models.language_model import LanguageModel
 from tether.models.scoring import score_all, scored_as
 from tether.rollout import static_attention
 from tether.rollout.engine import join
@@ -83,13 +85,13 @@ def test_projections_side_by_side_are_one_product_and_the_same_parameters() -> N
     x = some_prompts(lm).prompt
     with torch.no_grad():
         plain = lm.module(input_ids=x).logits
-        with together(lm.module) as groups:
-            assert groups == 4
+        with Together(lm.module) as laid:
+            assert laid.groups == 4
             assert torch.allclose(lm.module(input_ids=x).logits, plain, atol=1e-6)
         layer = lm.module.model.layers[0].self_attn
         layer.k_proj.weight.mul_(2.0)  # written in place: the block sees it
         changed = lm.module(input_ids=x).logits
-        with together(lm.module):
+        with Together(lm.module):
             assert torch.allclose(lm.module(input_ids=x).logits, changed, atol=1e-6)
     assert not torch.allclose(changed, plain, atol=1e-6)
     assert "forward" not in vars(layer.q_proj)
@@ -108,3 +110,21 @@ def test_rounding_of_batches() -> None:
     assert [rounded(n) for n in (1, 2, 3, 5, 6, 7, 48, 65, 100, 256, 257)] == [
         1, 2, 3, 6, 6, 8, 48, 96, 128, 256, 384,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_bf16_rounds_where_scoring_rounds(kind: str) -> None:
+    """Nearer to scoring than either is to fp32."""
+    lm = tiny(kind, sharp=3.0)
+    lm.module.to(torch.bfloat16)
+    exact = LanguageModel(copy.deepcopy(lm.module).float(), None, lm.stops, lm.pad)
+    group = torch.arange(8) % 4
+    s, sampling = some_prompts(lm).rows(group), SamplingSettings(max_new_tokens=12)
+    apart = wrong = 0.0
+    for seed in range(4):
+        engine = GraphEngine(capture=False)
+        r = join(list(engine.generate(lm, s, group, group, sampling, ("t", seed))), lm.pad)
+        scored = score_all(lm, r.sequences).logprobs
+        apart += float((scored - r.logprobs).abs().sum())
+        wrong += float((scored - score_all(exact, r.sequences).logprobs).abs().sum())
+    assert apart < 0.7 * wrong

@@ -47,7 +47,7 @@ def test_the_engine_and_scoring_agree(kind: str, cache: str) -> None:
 
 def test_a_static_cache_sees_new_weights() -> None:
     lm = on_gpu("llama")
-    sets = WeightSets(lm, initial_device="cpu")
+    sets = WeightSets(lm, copies="cpu")
     for _ in range(2):
         r, settings = write(lm, "static")
         scores = score_all(lm, r.sequences, **scored_as(settings, r))
@@ -63,7 +63,7 @@ def test_a_static_cache_sees_new_weights() -> None:
 
 def test_bf16_masters_and_pinned_initial() -> None:
     lm = on_gpu("llama", torch.bfloat16)
-    sets = WeightSets(lm, initial_device="cpu")
+    sets = WeightSets(lm, copies="cpu")
     assert all(t.is_pinned() for t in sets.sets["initial"].values())
     r, settings = write(lm)
     scores = score_all(lm, r.sequences, **scored_as(settings, r))

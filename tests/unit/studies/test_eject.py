@@ -86,11 +86,15 @@ def words(world: Path) -> list[str]:
     return [w for k, v in chosen.items() for w in (f"--{k}", str(v))]
 
 
-def start(folder: Path, *given: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+
+
+def start(
+    folder: Path, *given: str, cwd: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(folder / "run.py"), *given],
-        cwd=cwd, env=env, capture_output=True, text=True, check=False,
+        cwd=cwd, env=ENVIRONMENT | variables, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
@@ -151,6 +155,43 @@ def test_a_run_goes_on_with_its_files_or_not_at_all(world: Path, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "resuming after update 1 of 3" in done.stdout
     assert numbers_of(run) == whole
+
+
+def test_a_signal_tells_the_way_to_go_on(world: Path, tmp_path: Path) -> None:
+    """Stopped in its second update: the last line is the command that resumes it, which does;
+    `tether resume`, with another loop, is refused and names it too. So does a taken folder."""
+    signals = {"TETHER_TEST_SIGNAL": "SIGTERM", "TETHER_TEST_UPDATE": "1"}
+    reward = ["--reward", f"{REWARDS}:interrupting"]
+    program, run = world / "ejected", world / "runs/stopped"
+    done = start(program, *words(world), *reward, "--name", "stopped", cwd=tmp_path, **signals)
+    assert done.returncode == 143
+    said = done.stderr.strip().splitlines()[-1]
+    command = f"python {program}/run.py --resume {run}"
+    assert said == f"run.py: stopped and saved; `{command}` goes on"
+    taken = start(program, *words(world), *reward, "--name", "stopped", cwd=tmp_path)
+    assert taken.returncode == 2 and f"to go on: {command}, to repeat" in taken.stderr
+    assert main(["resume", str(run)]) == 2
+    done = subprocess.run(
+        [sys.executable, *command.split()[1:]], cwd=tmp_path, capture_output=True, text=True,
+        env=ENVIRONMENT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "resuming after update 2 of 3" in done.stdout
+
+
+def test_the_library_names_the_program_of_a_run_of_ejected_files(
+    world: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = start(world / "ejected", *words(world), "--name", "other", "--updates", "2",
+                 cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = world / "runs/other"
+    record = (run / "record.jsonl").read_text().splitlines(keepends=True)
+    (run / "record.jsonl").write_text("".join(x for x in record if '"kind": "end"' not in x))
+    assert main(["resume", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert f"go on with its program: python FOLDER/run.py --resume {run}" in said
+    assert said.count("\n") == 1
 
 
 REPORT = """    def report(self, e, t):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,9 @@ def test_report_counts_refreshes_and_sizes() -> None:
         ({"min_p": 2.0}, r"min_p must be in \[0, 1\]"),
         ({"floor": 0}, "floor must be at least 1"),
         ({"top_p": 1.0}, "every rule is off"),
+        ({"top_p": 1 - 2e-8}, "is 1 in fp32 and would allow every token"),
+        ({"min_p": 1e-46}, "min_p 1e-46 is 0 in fp32 and would allow every token"),
+        ({"top_k": 5, "floor": 6}, "top_k 5 has no effect: the 6 likeliest tokens are allowed"),
         ({"mask": "initial", "refresh": Every(3)}, "refresh has no effect with mask 'initial'"),
         ({"refresh": None}, "set nlpo_mask.mask initial"),
         ({"mask": "data"}, "'data' is none"),
@@ -155,3 +159,33 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as e:
         NLPOMask(**options)
     assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"floor": 9}, "floor 9 would allow every token: the vocabulary has 9; lower it"),
+        ({"floor": 100}, "floor 100 would allow every token: the vocabulary has 9"),
+        ({"top_k": 9}, "top_k 9 would allow every token: the vocabulary has 9; lower it, or"),
+    ],
+    ids=str,
+)
+def test_what_allows_a_whole_vocabulary_is_refused(options: dict[str, Any], message: str) -> None:
+    tether = NLPOMask(**options)
+    with pytest.raises(UserError, match=message):
+        tether.check_vocabulary(9)
+    tether.check_vocabulary(101)
+    if "floor" in options:  # and it does: the rule is the reason
+        assert tether.allow({"mask": torch.randn(4, 9)}, torch.zeros(4)).all()
+
+
+def test_the_limits_of_fp32_are_where_the_rules_stop_to_act() -> None:
+    """A number just inside still leaves a token out, one just outside could leave none out."""
+    # fp32 knows no number between: the likeliest has 1 - 2^-24, the other 2^-24
+    x = torch.tensor([[1 - 2**-24, 2**-24]], dtype=torch.float32).log()
+    inside = NLPOMask(top_p=1 - 2**-24)
+    assert inside.allow({"mask": x}, AT).tolist() == [[True, False]]
+    far = torch.tensor([[0.0, -150 * math.log(2) + 0.5, -150 * math.log(2) - 0.01]])
+    assert [float(p) > 0 for p in far.softmax(-1)[0]] == [True, True, False]
+    mask = NLPOMask(top_p=1.0, min_p=2.0**-150)
+    assert mask.allow({"mask": far}, AT).tolist() == [[True, True, False]]

@@ -4,15 +4,15 @@ settings can be written like all others."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from tests.models_for_tests import some_sequences, tiny
-from tests.runs_for_tests import agent_of, make_world, mapping, settings
+from tests.runs_for_tests import agent_of, lines, make_world, mapping, metrics, run, settings
 from tether.cli.helping import keys
 from tether.config.compose import compose
 from tether.config.errors import UserError
@@ -22,11 +22,13 @@ from tether.config.run import DataSettings
 from tether.config.settings import dump, parse
 from tether.config.text_values import parse_yaml, to_yaml
 from tether.models.scoring import score
+from tether.tethers.base import Place, Tether
 from tether.tethers.rehearsal import Rehearsal
 from tether.tethers.replay import Replay
 from tether.train.build import build_parts, check_data
 from tether.train.own_texts import check_own_texts, fitted, load_own_texts
-from tether.types import OwnText
+from tether.train.run import train
+from tether.types import LossOutput, Minibatch, OwnText, Scores
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,50 @@ def test_a_draw_is_a_function_of_its_position(world: Path) -> None:
     assert a.completion.shape == (4, 2), "cut at `tokens`"
     other = load_own_texts(lm, tether, DataSettings(), 1)["r"]
     assert not torch.equal(other(3).prompt, a.prompt)
+
+
+def test_too_few_texts_are_said_and_recorded(world: Path) -> None:
+    """12 texts: 12 a draw hold each once, 13 do not; the same of prompts."""
+    own = {"path": str(world / "prompts.jsonl"), "reference": "reference"}
+    for rows, said in ((12, 0), (13, 1)):
+        part = {"tethers": {"r": {"kind": "rehearsal", "rows": rows, "tokens": 9, "data": own}}}
+        heard: list[str] = []
+        folder = train(settings(world, part, name=f"few-{rows}", updates=1), say=heard.append)
+        words = "tethers.r draws 13 texts of 12: every optimizer step repeats some of them"
+        assert heard.count(words) == said
+        [start] = [x for x in lines(folder) if x["kind"] == "start"]
+        notes = start["notes"]["tethers.r"]
+        assert (notes["texts"], notes["texts_a_draw"]) == (12, rows)
+    heard = []
+    train(settings(world, name="few-prompts", updates=1, batch={"prompts": 16}), say=heard.append)
+    assert "batch.prompts is 16 of 12: every update repeats some of them" in heard
+
+
+def test_metrics_of_two_tethers_of_a_class_stand_apart(world: Path) -> None:
+    """Two of one estimator on one set, and one that takes the name of the algorithm's loss."""
+    tethers = {
+        "near": {"kind": "kl_loss", "coef": 0.1},
+        "far": {"kind": "kl_loss", "coef": 2.0},
+        "own": {"kind": f"{__file__}:Namesake"},
+    }
+    folder = run(settings(world, {"tethers": tethers}, name="apart", updates=2))
+    last = metrics(folder)[-1]
+    near, far = (last[f"tether/{n}/kl_initial.k3_nats_per_token"] for n in ("near", "far"))
+    assert near == far > 0, "one KL, weighed differently"
+    assert last["tether/own/policy_loss"] == pytest.approx(7.0)
+    assert abs(last["update/policy_loss"]) < 1
+    assert not [k for k in last if k.startswith("update/kl_initial")]
+
+
+@dataclass
+class Namesake(Tether):
+    """A loss of 0 whose metric has the name of the algorithm's."""
+
+    acts_on: ClassVar[frozenset[Place]] = frozenset({"loss"})
+
+    def loss(self, minibatch: Minibatch, fresh: Scores) -> LossOutput:
+        weights = minibatch.weights
+        return LossOutput((0 * fresh.logprobs).sum(), {"policy_loss": 7 * weights.sum()})
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "t5", "bart"])

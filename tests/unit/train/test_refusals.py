@@ -156,6 +156,22 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"tethers": {"m": {"kind": "min_length", "tokens": 50}}},
         r"tethers\.m\.tokens is 50, more than sampling\.max_new_tokens",
     ),
+    "a floor of the whole vocabulary": (
+        {"tethers": {"m": {"kind": "nlpo_mask", "mask": "initial", "floor": 259}}},
+        r"tethers\.m\.nlpo_mask\.floor 259 would allow every token: the vocabulary has 259",
+    ),
+    "a mask of the whole vocabulary": (
+        {"tethers": {"m": {"kind": "nlpo_mask", "mask": "initial", "top_k": 300}}},
+        r"tethers\.m\.nlpo_mask\.top_k 300 would allow every token",
+    ),
+    "top-k of the whole vocabulary": (
+        {"sampling": {"top_k": 259}},
+        r"^sampling\.top_k 259 would allow every token: the vocabulary has 259; lower it, or",
+    ),
+    "top-k of the whole vocabulary in evaluation": (
+        {"evaluation": {"sampling": {"top_k": 400}}},
+        r"^evaluation\.sampling\.top_k 400 would allow every token",
+    ),
     "controller without a coefficient": (
         {"tethers": {"kl": {"kind": "kl", "coef": 0.0, "controller": {"kind": "ziegler"}}}},
         r"kl\.coef is 0: a controller multiplies it",
@@ -359,3 +375,10 @@ def test_samples_of_a_constrained_policy_are_two_points(world: Path) -> None:
 def test_the_critics_minibatches_divide_too(world: Path) -> None:
     with pytest.raises(UserError, match=r"4 sequences.* do not divide into 3 critic_minibatches"):
         _whole(world, {"algorithm": {"kind": "trpo", "critic_minibatches": 3}})
+
+
+@pytest.mark.parametrize("where", ["sampling", "evaluation.sampling"])
+def test_a_top_p_that_is_1_in_fp32(world: Path, where: str) -> None:
+    part: dict[str, Any] = {"sampling": {"top_p": 1 - 2e-8}}
+    with pytest.raises(UserError, match=rf"^{where}\.top_p .* is 1 in fp32 and would allow every"):
+        _whole(world, {"evaluation": part} if where.startswith("evaluation") else part)

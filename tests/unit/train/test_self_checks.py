@@ -131,7 +131,7 @@ def test_the_engine_check_reads_sampled_tokens_only(world: Path) -> None:
     e = collected(agent)
     assert e.rollout.logprobs is not None
     wrong = torch.where(e.mask, e.rollout.logprobs, 99.0)
-    self_checks.engine_agrees(agent, replace(e, rollout=replace(e.rollout, logprobs=wrong)))
+    self_checks.engine_agrees(agent, replace(e.rollout, logprobs=wrong), e.old.logprobs)
 
 
 def test_probes_of_a_limit_are_no_moves_and_call_no_reward(world: Path) -> None:

@@ -1,0 +1,103 @@
+"""Forward and backward pass of a decoder over one shape of microbatch, recorded as CUDA graphs.
+
+A small microbatch costs more launching than computing; a recorded one launches twice. Weights are
+read where they are, so what writes them in place (optimizer, resets, swaps) is seen. The gradients
+come in the recording's own memory and hold until its next pass: take them before (an optimizer
+that moves them into fp32 masters does). No graph of an earlier pass with gradients may be alive
+while a new shape is recorded: it would tie the recording to another stream.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+SHAPES = 8
+"""Recordings that stay per model; the one longest unused is dropped."""
+WIDTH = 16
+"""Sequences are filled up to a multiple of this, so that shapes repeat."""
+
+
+class _States(nn.Module):
+    """ids, real and position [B,L] -> last hidden states [B,L,H]."""
+
+    def __init__(self, decoder: nn.Module, layers: Callable[[], AbstractContextManager[Any]]):
+        super().__init__()
+        self.decoder = decoder
+        self._layers = layers
+
+    def forward(self, ids: Tensor, real: Tensor, position: Tensor) -> Tensor:
+        at = torch.arange(ids.shape[1], device=ids.device)
+        before = at[None, :] <= at[:, None]
+        # A place that is filled up sees itself: one that sees nothing would be NaN, and NaN times
+        # a gradient of 0 is NaN.
+        sees = (before & real[:, None, None, :]) | (at[None, :] == at[:, None])
+        with self._layers():
+            out = self.decoder(
+                input_ids=ids, attention_mask=sees, position_ids=position, use_cache=False
+            )
+        states: Tensor = out.last_hidden_state
+        return states
+
+
+class Recorded:
+    """Recordings of one model."""
+
+    def __init__(
+        self, core: Any, layers: Callable[[], AbstractContextManager[Any]], accepts: frozenset[str]
+    ) -> None:
+        """layers: context in which the decoder's layers run as they shall."""
+        self._core, self._layers = core, layers
+        self._shapes: OrderedDict[tuple[int, int, bool], Callable[..., Tensor]] = OrderedDict()
+        self._pools: dict[bool, Any] = {}
+        self.usable = self._usable(accepts)
+
+    def _usable(self, accepts: frozenset[str]) -> bool:
+        p = next(self._core.parameters())
+        config = self._core.config
+        sliding = any("sliding" in t for t in getattr(config, "layer_types", None) or ())
+        return (
+            p.is_cuda
+            and p.dtype != torch.float32  # fp32 gradients stay where they are and add up
+            and not any(hasattr(x, "to_local") for x in self._core.parameters())
+            and not getattr(config, "is_encoder_decoder", False)
+            and getattr(config, "_attn_implementation", "") == "sdpa"
+            and not (sliding and getattr(config, "sliding_window", None))
+            and "position_ids" in accepts
+            and not any(getattr(m, "gradient_checkpointing", False) for m in self._core.modules())
+        )
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """`input_ids`, `attention_mask` and `position_ids` [B,L] -> [B,L,H], with gradients where
+        they are enabled; then the caller takes them before the next call with gradients."""
+        ids, real = inputs["input_ids"], inputs["attention_mask"].bool()
+        rows, length = ids.shape
+        more = -length % WIDTH
+        filled = tuple(pad(x, (0, more)) for x in (ids, real, inputs["position_ids"]))
+        grad = torch.is_grad_enabled()
+        key = (rows, length + more, grad)
+        if key not in self._shapes:
+            self._shapes[key] = self._record(filled, grad)
+            while len(self._shapes) > SHAPES:
+                self._shapes.popitem(last=False)
+        self._shapes.move_to_end(key)
+        out = self._shapes[key](*filled)[:, :length]
+        return out if grad else out.clone()  # the next pass writes over it
+
+    def _record(self, sample: tuple[Tensor, ...], grad: bool) -> Callable[..., Tensor]:
+        # A pass without gradients may come between a forward pass and its backward pass.
+        if grad not in self._pools:
+            self._pools[grad] = torch.cuda.graph_pool_handle()
+        one = _States(self._core.get_decoder(), self._layers)
+        one.train(self._core.training)
+        made: Any = torch.cuda.make_graphed_callables(
+            one, tuple(x.clone() for x in sample), allow_unused_input=True, pool=self._pools[grad]
+        )
+        call: Callable[..., Tensor] = made
+        return call

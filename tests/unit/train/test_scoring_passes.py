@@ -1,0 +1,82 @@
+"""Scoring passes that nobody needs are left out, and change nothing that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs_for_tests import make_world, metrics, run, settings
+from tether.train import collect as collecting
+
+NO_DRIFT = {"evaluation": {"drift_every": 0}}
+SAMPLED = {"batch": {"old_logprobs": "sampled"}}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("passes"))
+
+
+@pytest.fixture
+def rows_scored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each scoring pass of a rollout reads."""
+    seen: list[int] = []
+    real = collecting.score_all
+
+    def count(lm: Any, s: Any, **k: Any) -> Any:
+        seen.append(len(s.prompt))
+        return real(lm, s, **k)
+
+    monkeypatch.setattr(collecting, "score_all", count)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["ppo", "grpo"])
+def test_sampled_log_probs_spare_the_pass_and_train_alike(
+    world: Path, rows_scored: list[int], kind: str
+) -> None:
+    change = {"algorithm": {"kind": kind, **({"group_size": 2} if kind == "grpo" else {})}}
+    plain = metrics(run(settings(world, change, name=f"scored-{kind}", updates=3)))
+    whole = rows_scored.pop()
+    assert len(rows_scored) == 5 and set(rows_scored) == {whole}  # policy and initial, three times
+    rows_scored.clear()
+    spared = metrics(run(settings(world, change, NO_DRIFT, SAMPLED, name=kind, updates=3)))
+    few = settings(world, change).batch.microbatch
+    # the first update scores everything: the self-check that KL starts at 0
+    assert rows_scored == [whole, whole, min(few, whole), min(few, whole)]
+    for a, b in zip(plain, spared, strict=True):
+        assert b["engine/logprob_error.max"] < 1e-4
+        for name in ("reward/score.mean", "update/loss", "update/grad_norm_policy"):
+            assert b[name] == pytest.approx(a[name], rel=1e-3, abs=1e-5), name
+    assert "kl/initial.k1_nats_per_seq" in spared[0]
+    assert "kl/initial.k1_nats_per_seq" not in spared[1]
+    assert "drift/kl_initial.k1_nats_per_seq" not in spared[1]
+
+
+def test_a_wrong_engine_is_still_found(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    real = collecting.join
+
+    def wrong(parts: Any, pad: int) -> Any:
+        out = real(parts, pad)
+        late = out.policy_version > 0
+        return replace(out, logprobs=out.logprobs - 0.01) if late else out
+
+    monkeypatch.setattr(collecting, "join", wrong)
+    with pytest.raises(RuntimeError, match="engine and scoring disagree"):
+        run(settings(world, NO_DRIFT, SAMPLED, name="wrong", updates=2))
+
+
+def test_who_needs_the_pass_has_it(world: Path, rows_scored: list[int]) -> None:
+    """A KL penalty, a drift budget, a critic on the policy's trunk."""
+    kl = {"tethers": {"kl": {"kind": "kl", "coef": 0.1}}}
+    budget = {"kind": "drift_budget", "budget": 50.0, "metric": "drift/kl_initial.k1_nats_per_seq"}
+    reset = {"tethers": {"er": {"kind": "elastic_reset", "reset": budget}}}
+    shared = {"critic": {"kind": "shared"}}
+    for name, change, passes in (("kl", kl, 4), ("budget", reset, 4), ("shared", shared, 3)):
+        rows_scored.clear()
+        run(settings(world, change, NO_DRIFT, SAMPLED, name=f"needs-{name}", updates=2))
+        assert len(rows_scored) == passes and len(set(rows_scored)) == 1, name
