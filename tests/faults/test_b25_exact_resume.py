@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import crash
 from tests.runs_for_tests import MAIN, lines, make_world, numbers_of, run, settings
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
@@ -133,11 +132,9 @@ def test_a_record_that_lost_lines_is_refused(world: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_kill(tmp_path: Path) -> None:
+def test_one_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The short form of `python -m tests.crash --kills 10`: while a checkpoint is written."""
-    words = [sys.executable, "-m", "tests.crash", "--kills", "1", "--keep", str(tmp_path / "x")]
-    done = subprocess.run(
-        words, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 equal" in done.stdout
+    code = crash.main(["--kills", "1", "--keep", str(tmp_path / "x")])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert "1 of 1 equal" in said
