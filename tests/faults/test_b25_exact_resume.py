@@ -45,7 +45,7 @@ def halves(chosen: RunSettings, after: int) -> Path:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b25"))
+    return make_world(tmp_path_factory.mktemp("b25"), layers=1)
 
 
 TESTS = {"data": {"test_rows": 4}, "evaluation": {"test_prompts": 4, "budgets": [0.01, 4.0]}}
@@ -77,7 +77,7 @@ def test_two_halves_are_the_whole(world: Path, name: str) -> None:
     change, after = CASES[name]
     slug = name.replace(" ", "-").replace(",", "")
     main = {**MAIN, "checkpoint": {"every": 3}, "seed": 5}
-    here = make_world(world.parent / "dropout", dropout=0.1) if "dropout" in name else world
+    here = make_world(world.parent / "dropout", dropout=0.1, layers=1) if "dropout" in name else world
     if "budget" in name:
         change = {"tethers": {k: {**MAIN["tethers"][k], **v} for k, v in change["tethers"].items()}}
         del change["tethers"]["elastic_reset"]["reset"]["n"]

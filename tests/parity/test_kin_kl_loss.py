@@ -98,7 +98,7 @@ def test_weighed_k3_has_this_very_gradient() -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("kl_loss"), rows=260)
+    return make_world(tmp_path_factory.mktemp("kl_loss"), rows=260, layers=1)
 
 
 BATCH = {
