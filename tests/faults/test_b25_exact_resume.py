@@ -77,7 +77,9 @@ def test_two_halves_are_the_whole(world: Path, name: str) -> None:
     change, after = CASES[name]
     slug = name.replace(" ", "-").replace(",", "")
     main = {**MAIN, "checkpoint": {"every": 3}, "seed": 5}
-    here = make_world(world.parent / "dropout", dropout=0.1, layers=1) if "dropout" in name else world
+    here = world
+    if "dropout" in name:
+        here = make_world(world.parent / "dropout", dropout=0.1, layers=1)
     if "budget" in name:
         change = {"tethers": {k: {**MAIN["tethers"][k], **v} for k, v in change["tethers"].items()}}
         del change["tethers"]["elastic_reset"]["reset"]["n"]
