@@ -21,7 +21,7 @@ REWARD = {"rewards": {"reward": {"function": f"{REWARDS}:interrupting"}}}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b27"))
+    return make_world(tmp_path_factory.mktemp("b27"), layers=1)
 
 
 @pytest.fixture(scope="module")

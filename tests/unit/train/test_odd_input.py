@@ -26,7 +26,7 @@ def odd(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("odd"))
+    return make_world(tmp_path_factory.mktemp("odd"), layers=1)
 
 
 def test_a_folder_without_tokenizer_files_is_refused(world: Path, tmp_path: Path) -> None:
