@@ -164,7 +164,7 @@ def _world(model: str) -> Path:
 
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return make_world(folder, KINDS[model])
+    return make_world(folder, KINDS[model], layers=1)
 
 
 @cache

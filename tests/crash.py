@@ -5,6 +5,8 @@
 Trains a tiny random model (CPU, one thread) with PPO, KL to the average and Elastic Reset, kills
 the process while a checkpoint is being written, right after a reset, before the first checkpoint,
 between the last checkpoint and the end, and at random bytes of the record; then `tether resume`.
+The runs that are killed, and the uninterrupted one, are forks of one interpreter (tests/forked.py);
+another, with other hashes of strings, resumes: this one.
 record.jsonl, samples.jsonl, the exported weights and the last checkpoint (weights of every set,
 moments, critic) are compared bit for bit.
 """
@@ -12,11 +14,11 @@ moments, critic) are compared bit for bit.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import tether
+from tests.forked import finish, start
 from tests.runs_for_tests import MAIN, make_world, mapping, numbers_of
+from tether.cli.main import main as tether
 from tether.config.text_values import write_yaml
 
 UPDATES, EVERY = 12, 2
@@ -123,24 +126,6 @@ def prepare(folder: Path) -> Path:
     return world
 
 
-def start(*words: str, output: Path) -> subprocess.Popen[bytes]:
-    """`tether WORDS`, in a process of its own."""
-    source = Path(tether.__file__).resolve().parents[1]
-    paths = [str(source), str(Path(__file__).resolve().parents[1])]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    with open(output, "ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tether", *words], env=env, stdout=log, stderr=log
-        )
-
-
-def finish(*words: str, output: Path) -> None:
-    """`tether WORDS` to its end. Raises RuntimeError with its output if it fails."""
-    process = start(*words, output=output)
-    if process.wait(PATIENCE) != 0:
-        raise RuntimeError(f"tether {' '.join(words)} failed:\n{output.read_text()}")
-
-
 def whole(world: Path) -> dict[str, bytes]:
     """The uninterrupted run's numbers."""
     config = str(world / "run.yaml")
@@ -179,12 +164,24 @@ def kill(world: Path, name: str, moment: Moment) -> str:
     return f"{lines} record lines, newest checkpoint {done}{part}"
 
 
+def resume(folder: Path, output: Path) -> None:
+    """`tether resume FOLDER` in this process. Raises RuntimeError with its output if it fails."""
+    with (
+        open(output, "a", encoding="utf-8") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        code = tether(["resume", str(folder)])
+    if code != 0:
+        raise RuntimeError(f"tether resume {folder} failed:\n{output.read_text()}")
+
+
 def crash(world: Path, number: int, moment: Moment, want: dict[str, bytes]) -> list[str]:
     """Kill and resume once; the names of what differs."""
     name = f"kill{number}"
     left = kill(world, name, moment)
     folder = world / "runs" / name
-    finish("resume", str(folder), output=world / f"{name}.log")
+    resume(folder, world / f"{name}.log")
     have = everything(folder)
     wrong = [k for k in want if have[k] != want[k]]
     result = f"DIFFERS in {', '.join(wrong)}" if wrong else "equal"

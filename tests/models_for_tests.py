@@ -40,12 +40,14 @@ def tiny_module(
     dropout: float = 0.0,
     seed: int = 0,
     sharp: float = 1.0,
+    layers: int = 2,
 ) -> Any:
     """A random transformers model of a few ten thousand parameters. `sharp` scales the weights:
-    a fresh model is nearly uniform, which hides faults."""
+    a fresh model is nearly uniform, which hides faults. Most of a tiny model's time goes to its
+    layers: one is enough where the model itself is not what is tested."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = _build(kind, vocab, width, dropout)
+        module = _build(kind, vocab, width, dropout, layers)
     if sharp != 1.0:
         with torch.no_grad():
             for p in module.parameters():
@@ -54,26 +56,26 @@ def tiny_module(
     return module.eval()
 
 
-def _build(kind: str, vocab: int, width: int, dropout: float) -> Any:
+def _build(kind: str, vocab: int, width: int, dropout: float, layers: int) -> Any:
     special: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS}
     if vocab <= BOS:
         special = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
-    return _FAMILIES[kind]({"vocab_size": vocab, **special}, width, dropout)
+    return _FAMILIES[kind]({"vocab_size": vocab, **special}, width, dropout, layers)
 
 
-def _gpt2(common: dict[str, Any], width: int, dropout: float) -> Any:
+def _gpt2(common: dict[str, Any], width: int, dropout: float, layers: int) -> Any:
     drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-    sizes = {"n_positions": 64, "n_embd": width, "n_layer": 2, "n_head": 2}
+    sizes = {"n_positions": 64, "n_embd": width, "n_layer": layers, "n_head": 2}
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **drop, **common))
 
 
 def _decoder(name: str, **own: Any) -> Any:
     """Families with Llama's names for sizes; `own` overrides, with widths as multiples."""
 
-    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
+    def build(common: dict[str, Any], width: int, dropout: float, layers: int) -> Any:
         sizes: dict[str, Any] = {
             "num_attention_heads": 2,
-            "num_hidden_layers": 2,
+            "num_hidden_layers": layers,
             "hidden_size": width,
             "intermediate_size": 2 * width,
             "max_position_embeddings": 64,
@@ -93,14 +95,14 @@ def _decoder(name: str, **own: Any) -> Any:
 def _opt(projected: bool) -> Any:
     """350m-style: embeddings narrower than the layers, projected in and out, norms after."""
 
-    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
+    def build(common: dict[str, Any], width: int, dropout: float, layers: int) -> Any:
         config = transformers.OPTConfig(
             ffn_dim=2 * width,
             word_embed_proj_dim=width // 2 if projected else width,
             do_layer_norm_before=not projected,
             dropout=dropout,
             num_attention_heads=2,
-            num_hidden_layers=2,
+            num_hidden_layers=layers,
             hidden_size=width,
             max_position_embeddings=64,
             **common,
@@ -114,8 +116,9 @@ def _bart_like(name: str, model: str, start: str = "pad_token_id", **own: Any) -
     """BART and its kin: learned or sinusoidal positions, a bias on the logits (random here, so
     that one which is forgotten shows)."""
 
-    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
-        both = {f"{side}_{k}": n for side in ("encoder", "decoder") for k, n in _BART.items()}
+    def build(common: dict[str, Any], width: int, dropout: float, layers: int) -> Any:
+        sizes = {"layers": layers, **_BART}
+        both = {f"{side}_{k}": n for side in ("encoder", "decoder") for k, n in sizes.items()}
         config = getattr(transformers, f"{name}Config")(
             d_model=width,
             dropout=dropout,
@@ -133,16 +136,16 @@ def _bart_like(name: str, model: str, start: str = "pad_token_id", **own: Any) -
     return build
 
 
-_BART = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
+_BART = {"attention_heads": 2, "ffn_dim": 64}
 
 
 def _t5(name: str, **own: Any) -> Any:
-    def build(common: dict[str, Any], width: int, dropout: float) -> Any:
+    def build(common: dict[str, Any], width: int, dropout: float, layers: int) -> Any:
         config = getattr(transformers, f"{name}Config")(
             d_model=width,
             d_kv=16,
             d_ff=2 * width,
-            num_layers=2,
+            num_layers=layers,
             num_heads=2,
             dropout_rate=dropout,
             decoder_start_token_id=common["pad_token_id"],

@@ -50,7 +50,7 @@ class PowerCut(Exception):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("algorithms"), rows=8)
+    return make_world(tmp_path_factory.mktemp("algorithms"), rows=8, layers=1)
 
 
 def chosen(world: Path, kind: str, *changes: dict[str, Any], **values: Any) -> RunSettings:

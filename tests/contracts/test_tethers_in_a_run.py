@@ -34,7 +34,7 @@ NEEDS: dict[str, dict[str, Any]] = {}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("every_tether"))
+    return make_world(tmp_path_factory.mktemp("every_tether"), layers=1)
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.forked import ranks
 from tests.models_for_tests import some_sequences, tiny
 from tether.config.errors import UserError
 from tether.models.critic import Critic, Kind
@@ -16,7 +15,6 @@ from tether.models.scoring import score_all
 from tether.models.weight_sets import WeightSets
 
 KINDS: tuple[Kind, ...] = ("separate", "shared", "detached", "frozen")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def trained(kind: Kind, steps: int):  # type: ignore[no-untyped-def]
@@ -37,6 +35,14 @@ def values(lm, critic, s) -> torch.Tensor:  # type: ignore[no-untyped-def]
     return score_all(lm, s, critic=critic).values
 
 
+def _reload(_: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    for kind, x in torch.load(Path(folder) / "x.pt", weights_only=True).items():
+        lm, critic, sets, s = trained(kind, 0)
+        sets.load_state_dict(x["state"])
+        assert torch.equal(values(lm, critic, s), x["want"]), kind
+
+
 def test_values_survive_a_new_process(tmp_path: Path) -> None:
     stored = {}
     for kind in KINDS:
@@ -45,17 +51,7 @@ def test_values_survive_a_new_process(tmp_path: Path) -> None:
         assert (want != 0).any()
         stored[kind] = {"state": sets.state_dict(), "want": want}
     torch.save(stored, tmp_path / "x.pt")
-    code = f"""
-import sys, torch
-torch.set_num_threads(1)
-sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "src")!r}]
-from tests.faults.test_b13_value_head import trained, values
-for kind, x in torch.load({str(tmp_path / "x.pt")!r}, weights_only=True).items():
-    lm, critic, sets, s = trained(kind, 0)
-    sets.load_state_dict(x["state"])
-    assert torch.equal(values(lm, critic, s), x["want"]), kind
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ranks(_reload, tmp_path, 1)
 
 
 def test_a_missing_head_is_an_error() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
+from tests.forked import ranks
 from tests.models_for_tests import some_sequences, tiny
 from tether.models.language_model import LanguageModel
 from tether.models.scoring import score_all
@@ -84,7 +84,7 @@ def _one_process() -> dict[str, torch.Tensor]:
 def test_two_processes_read_back_the_new_value(tmp_path: Path) -> None:
     if not dist.is_available() or not dist.is_gloo_available():
         pytest.skip("torch was built without gloo")
-    mp.spawn(_work, args=(str(tmp_path),), nprocs=2)
+    ranks(_work, tmp_path)
     want = _one_process()
     assert (want["start"] - want["half"]).abs().max() > 0.01
     assert (want["moved"] - want["half"]).abs().max() > 0.01

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import crash
 from tests.runs_for_tests import MAIN, lines, make_world, numbers_of, run, settings
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
@@ -46,7 +45,7 @@ def halves(chosen: RunSettings, after: int) -> Path:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b25"))
+    return make_world(tmp_path_factory.mktemp("b25"), layers=1)
 
 
 TESTS = {"data": {"test_rows": 4}, "evaluation": {"test_prompts": 4, "budgets": [0.01, 4.0]}}
@@ -78,7 +77,9 @@ def test_two_halves_are_the_whole(world: Path, name: str) -> None:
     change, after = CASES[name]
     slug = name.replace(" ", "-").replace(",", "")
     main = {**MAIN, "checkpoint": {"every": 3}, "seed": 5}
-    here = make_world(world.parent / "dropout", dropout=0.1) if "dropout" in name else world
+    here = world
+    if "dropout" in name:
+        here = make_world(world.parent / "dropout", dropout=0.1, layers=1)
     if "budget" in name:
         change = {"tethers": {k: {**MAIN["tethers"][k], **v} for k, v in change["tethers"].items()}}
         del change["tethers"]["elastic_reset"]["reset"]["n"]
@@ -133,11 +134,9 @@ def test_a_record_that_lost_lines_is_refused(world: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_kill(tmp_path: Path) -> None:
+def test_one_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The short form of `python -m tests.crash --kills 10`: while a checkpoint is written."""
-    words = [sys.executable, "-m", "tests.crash", "--kills", "1", "--keep", str(tmp_path / "x")]
-    done = subprocess.run(
-        words, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 equal" in done.stdout
+    code = crash.main(["--kills", "1", "--keep", str(tmp_path / "x")])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert "1 of 1 equal" in said

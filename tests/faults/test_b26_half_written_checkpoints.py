@@ -43,7 +43,7 @@ def half(error: Exception) -> Any:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b26"))
+    return make_world(tmp_path_factory.mktemp("b26"), layers=1)
 
 
 def test_round_trip(tmp_path: Path) -> None:

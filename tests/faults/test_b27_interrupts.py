@@ -4,14 +4,12 @@ the second signal ends at once; resume is the uninterrupted run."""
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tether
+from tests.forked import ROOT, launch
 from tests.runs_for_tests import MAIN, REWARDS, make_world, mapping, numbers_of, run, settings
 from tether.config.text_values import write_yaml
 from tether.train import checkpoint
@@ -23,7 +21,7 @@ REWARD = {"rewards": {"reward": {"function": f"{REWARDS}:interrupting"}}}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b27"))
+    return make_world(tmp_path_factory.mktemp("b27"), layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +32,15 @@ def whole(world: Path) -> dict[str, bytes]:
 def train_and_signal(world: Path, name: str, signum: str, times: int) -> tuple[int, str, int]:
     """Exit code, what stderr said, process group, of a run that signals itself in update 3."""
     write_yaml(world / f"{name}.yaml", mapping(world, MAIN, REWARD, name=name))
-    root = Path(__file__).resolve().parents[2]
-    paths = os.pathsep.join([str(Path(tether.__file__).resolve().parents[1]), str(root)])
-    env = os.environ | {
+    env = {
         "TETHER_TEST_SIGNAL": signum,
         "TETHER_TEST_UPDATE": "2",
         "TETHER_TEST_TIMES": str(times),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": paths,
     }
-    words = [sys.executable, "-m", "tether", "train", "--config", str(world / f"{name}.yaml")]
-    p = subprocess.Popen(
-        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-    _, err = p.communicate(timeout=120)
-    return p.returncode, err.decode(), p.pid
+    words = ["-m", "tether", "train", "--config", str(world / f"{name}.yaml")]
+    out, errors = world / f"{name}.out", world / f"{name}.err"
+    p = launch(words, out, folder=ROOT, env=env, errors=errors)
+    return p.wait(), errors.read_text(), p.pid
 
 
 @pytest.mark.parametrize(

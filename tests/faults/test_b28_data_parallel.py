@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
+from tests.forked import ranks
 from tests.runs_for_tests import (
     MAIN,
     agent_of,
@@ -36,13 +36,13 @@ def _chosen(world: Path, average: str, kind: str) -> Any:
     return settings(world, MAIN, change, CHANGES[kind])
 
 
-def _work(rank: int, folder: str, port: int) -> None:
+def _work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ |= {
         "WORLD_SIZE": "2",
         "RANK": str(rank),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": Path(folder, "port").read_text(),
     }
     world, out = Path(folder), {}
     finished: list[Any] = []
@@ -86,7 +86,8 @@ def test_two_processes(tmp_path: Path) -> None:
         torch.save(e, world / f"{kind}.pt")
         for average in AVERAGES:
             want[average, kind] = gradients(agent_of(_chosen(world, average, kind)), e)
-    mp.spawn(_work, args=(str(world), _free_port()), nprocs=2)
+    (world / "port").write_text(str(_free_port()))
+    ranks(_work, world)
     a, b = (torch.load(world / f"rank{r}.pt", weights_only=False) for r in (0, 1))
     for key, expected in want.items():
         assert any(g.abs().max() > 1e-4 for g in expected.values())

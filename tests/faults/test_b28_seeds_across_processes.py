@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
+from tests.forked import ranks
 from tests.models_for_tests import some_prompts, tiny
 from tether.config.run import SamplingSettings
 from tether.core.advantages import group_mean_std
@@ -42,7 +42,7 @@ def _work(rank: int, folder: str) -> None:
 def test_ranks_sample_apart_and_repeat_by_seed(tmp_path: Path) -> None:
     if not dist.is_available() or not dist.is_gloo_available():
         pytest.skip("torch was built without gloo")
-    mp.spawn(_work, args=(str(tmp_path),), nprocs=2)
+    ranks(_work, tmp_path)
     a, b = (torch.load(tmp_path / f"{r}.pt", weights_only=True) for r in (0, 1))
     assert not torch.equal(a["ids"], b["ids"])
     assert torch.equal(a["ids"], a["again"]) and torch.equal(b["ids"], b["again"])

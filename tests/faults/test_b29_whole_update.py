@@ -31,7 +31,7 @@ from tether.train.run import resume
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b29"))
+    return make_world(tmp_path_factory.mktemp("b29"), layers=1)
 
 
 def dropping(value: float | None, **_: Any) -> Any:

@@ -14,7 +14,7 @@ from tether.train.evaluate import evaluate
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b35"))
+    return make_world(tmp_path_factory.mktemp("b35"), layers=1)
 
 
 def test_weights_do_not_feel_evaluations(world: Path) -> None:

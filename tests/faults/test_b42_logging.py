@@ -17,7 +17,7 @@ from tether.train.trackers import Trackers
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("b42"))
+    return make_world(tmp_path_factory.mktemp("b42"), layers=1)
 
 
 def test_a_back_end_that_raises_on_call_3(world: Path, monkeypatch: Any) -> None:

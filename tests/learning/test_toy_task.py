@@ -143,7 +143,7 @@ def test_token_rewards_reach_the_advantages(world: Path) -> None:
 def test_an_environment_with_two_turns_trains(world: Path, tmp_path: Path) -> None:
     """The model must end its turns to be paid: EOS is made likely enough to be found."""
     here = make_world(tmp_path, rows=48)
-    module = tiny_module("gpt2", sharp=2.0)
+    module = tiny_module("gpt2", sharp=2.0, layers=1)
     with torch.no_grad():
         module.transformer.ln_f.bias[0] = 1.0
         module.transformer.wte.weight[EOS, 0] += 4.0
@@ -152,7 +152,7 @@ def test_an_environment_with_two_turns_trains(world: Path, tmp_path: Path) -> No
     change = {
         "environment": {"kind": f"{file}:TwoTurns"},
         "rewards": {"reward": None},
-        "sampling": {"max_new_tokens": 16, "chunk": 5},
+        "sampling": {"max_new_tokens": 16, "chunk": 12},
         "algorithm": {"lr": 5e-3, "epochs": 4},
         "evaluation": {"samples": 4},
     }

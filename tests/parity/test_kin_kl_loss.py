@@ -98,7 +98,7 @@ def test_weighed_k3_has_this_very_gradient() -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("kl_loss"), rows=260)
+    return make_world(tmp_path_factory.mktemp("kl_loss"), rows=260, layers=1)
 
 
 BATCH = {
@@ -132,7 +132,7 @@ def added(world: Path, kind: dict[str, object]) -> Tensor:
 
 def test_over_many_samples_next_to_autograd_of_the_exact_kl(world: Path) -> None:
     """What autograd says of the exact KL along the same 8,000 tokens: `exact` is that, `k2` near it
-    (cosine .96; .87 at 2,000 tokens)."""
+    (cosine .95; the fewer the tokens, the lower)."""
     agent = drifted(world, None)
     e = collected(agent)
     s, mask = e.rollout.sequences, e.mask

@@ -30,8 +30,14 @@ TRPO_SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def made(folder: Path, kind: str, algorithm: dict[str, Any] | None = None, **values: Any) -> Any:
-    world = make_world(folder / kind, kind, rows=8, width=16)
+def made(
+    folder: Path,
+    kind: str,
+    algorithm: dict[str, Any] | None = None,
+    layers: int = 2,
+    **values: Any,
+) -> Any:
+    world = make_world(folder / kind, kind, rows=8, width=16, layers=layers)
     chosen = settings(
         world,
         {
@@ -65,7 +71,7 @@ def kl_by_hand(old: Tensor, new: Tensor, mask: Tensor) -> float:
 def test_the_bound_holds_in_random_updates(tmp_path: Path, kind: str) -> None:
     """Random rewards of every size; bound .01 and smaller or larger by turns."""
     bounds, moved, kls = (0.01, 0.001, 0.05), 0, []
-    agent = made(tmp_path, kind)
+    agent = made(tmp_path, kind, layers=1)
     for update in range(UPDATES):
         bound = bounds[update % 3]
         agent.algorithm = TRPO(**{**TRPO_SMALL_FIELDS, "target_kl": bound})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -115,11 +116,16 @@ def detectable(sd: float, n: int, target: float = 0.80, alpha: float = 0.05) -> 
     """
     if sd < 0 or not math.isfinite(sd):
         raise ValueError(f"the s.d. of the differences must be finite and at least 0, not {sd}")
+    return _detectable_effect(n, target, alpha) * sd
+
+
+@cache
+def _detectable_effect(n: int, target: float, alpha: float) -> float:
+    """In s.d. of the differences. Kept: it is solved for, and all pairs of a study have one n."""
     top = 1.0
     while power(top, n, alpha) < target:
         top *= 2
-    effect = optimize.brentq(lambda e: power(e, n, alpha) - target, 0.0, top, xtol=1e-10)
-    return float(effect) * sd
+    return float(optimize.brentq(lambda e: power(e, n, alpha) - target, 0.0, top, xtol=1e-10))
 
 
 def decide(comparison: Comparison, margin: float, higher_is_better: bool = True) -> Verdict | None:

@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.forked import launch
 from tests.runs_for_tests import REWARDS, make_world, numbers_of, quiet
 from tether.cli.main import main
 from tether.config.catalog import CATALOG
@@ -98,10 +100,18 @@ def start(
     )  # fmt: skip
 
 
+def asked(folder: Path, *given: str, cwd: Path) -> tuple[int, str, str]:
+    """Status, stdout and stderr of a start that trains nothing: a fork is enough for it."""
+    out, errors = (Path(tempfile.mkstemp(dir=cwd)[1]) for _ in range(2))
+    words = [str(folder / "run.py"), *given]
+    status = launch(words, out, folder=cwd, env={}, errors=errors).wait()
+    return status, out.read_text(), errors.read_text()
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small world with a recipe of one's own, ejected to `ejected/`, and the library's run."""
-    here = make_world(tmp_path_factory.mktemp("eject"))
+    here = make_world(tmp_path_factory.mktemp("eject"), layers=1)
     (here / "recipe_of_mine.py").write_text(RECIPE)
     (here / "half_way.py").write_text(OWN)
     with pytest.MonkeyPatch.context() as m:
@@ -112,31 +122,37 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def test_bitwise_the_library_run(world: Path, tmp_path: Path) -> None:
-    """From a folder that is neither the program's nor the library run's."""
-    done = start(world / "ejected", *words(world), "--name", "mine", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def mine(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ejected files' run, from a folder that is neither the program's nor the library run's."""
+    done = start(world / "ejected", *words(world), "--name", "mine", "--checkpoint.keep", "9",
+                 cwd=tmp_path_factory.mktemp("elsewhere"))  # fmt: skip
     assert done.returncode == 0, done.stderr
-    library, mine = numbers_of(world / "runs/library"), numbers_of(world / "runs/mine")
-    assert mine["samples"] == library["samples"] and len(mine["samples"]) > 500
-    assert mine["weights"] == library["weights"]
+    return world / "runs/mine"
+
+
+def test_bitwise_the_library_run(world: Path, mine: Path) -> None:
+    library, own = numbers_of(world / "runs/library"), numbers_of(mine)
+    assert own["samples"] == library["samples"] and len(own["samples"]) > 500
+    assert own["weights"] == library["weights"]
     for name in ("model.safetensors", "config.json"):
         a, b = (world / "runs" / n / "policy" / name for n in ("library", "mine"))
         assert a.read_bytes() == b.read_bytes()
     first, *rest = library["record"].splitlines()
-    mine_first, *mine_rest = mine["record"].splitlines()
+    mine_first, *mine_rest = own["record"].splitlines()
     assert mine_rest == rest and any(b'"event"' in x for x in rest)
     a, b = json.loads(first), json.loads(mine_first)
     assert a.pop("config") != b.pop("config")
     assert a == b and a["method"] == "ppo + kl + elastic_reset + mine"
 
 
-def test_a_run_goes_on_with_its_files_or_not_at_all(world: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_its_files_or_not_at_all(
+    world: Path, mine: Path, tmp_path: Path
+) -> None:
     """Cut back to its first checkpoint, resumed: the whole run, bit for bit. With another loop it
     is refused."""
-    done = start(world / "ejected", *words(world), "--name", "cut", "--checkpoint.keep", "9",
-                 cwd=tmp_path)  # fmt: skip
-    assert done.returncode == 0, done.stderr
     run = world / "runs/cut"
+    shutil.copytree(mine, run)
     whole = numbers_of(run)
     for later in ("000002", "000003"):
         for path in (run / "checkpoints").glob(f"*{later}"):
@@ -236,15 +252,16 @@ def test_a_new_field_is_a_setting(world: Path, tmp_path: Path) -> None:
     marker = "    needs_values: ClassVar"
     new = '    temper: float = 1.0\n    """Mine."""\n\n'
     file.write_text(file.read_text().replace(marker, new + marker, 1))
-    shown = start(copy, *words(world), "--algorithm.temper", "0.5", "--dry-run", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    settings = yaml.safe_load(shown.stdout)
+    new_setting = ["--algorithm.temper", "0.5", "--dry-run"]
+    status, shown, said = asked(copy, *words(world), *new_setting, cwd=tmp_path)
+    assert status == 0, said
+    settings = yaml.safe_load(shown)
     assert settings["algorithm"]["temper"] == 0.5
     assert settings["algorithm"]["kind"] == "mine/algorithm_ppo.py:PPO"
     assert settings["name"] == "recipe_of_mine.py-method-seed0"
-    wrong = start(copy, "--algorithm.tempr", "1", cwd=tmp_path)
-    assert wrong.returncode == 2 and wrong.stderr.startswith("run.py: unknown key 'tempr'")
-    assert start(copy, "--help", cwd=tmp_path).stdout.startswith("Trains with the files")
+    status, _, said = asked(copy, "--algorithm.tempr", "1", cwd=tmp_path)
+    assert status == 2 and said.startswith("run.py: unknown key 'tempr'")
+    assert asked(copy, "--help", cwd=tmp_path)[1].startswith("Trains with the files")
 
 
 @pytest.mark.parametrize("name", CATALOG["recipe"])

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.forked import start
 from tests.runs_for_tests import REWARDS, agent_of, lines, make_world, numbers_of, run, settings
 from tether.analysis.best_of_n import kl_bound
 from tether.config.errors import UserError
@@ -37,7 +35,7 @@ ALL = {"after": {"best_of_n": True, "oracle": True, "interpolate": True, "sample
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("after") / "gpt2")
+    return make_world(tmp_path_factory.mktemp("after") / "gpt2", layers=1)
 
 
 def points(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -206,18 +204,17 @@ def test_killed_in_the_middle_and_resumed(world: Path, tmp_path: Path) -> None:
     """kill -9 of a real process once baselines stand in its record."""
     from tether.config.settings import dump
 
-    many = {"after": {"samples": 64, "shares": [i / 40 for i in range(41)]}}
+    many = {"after": {"shares": [i / 20 for i in range(21)]}}
     chosen = settings(world, SHORT, ALL, many, name="killed")
     write_yaml(tmp_path / "run.yaml", dump(chosen))
-    command = [sys.executable, "-m", "tether", "train", "--config", str(tmp_path / "run.yaml")]
     folder = Path(chosen.root) / "killed"
-    p = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ)
+    p = start("train", "--config", str(tmp_path / "run.yaml"), output=tmp_path / "log")
     record, deadline = folder / "record.jsonl", time.monotonic() + 200
     while time.monotonic() < deadline and p.poll() is None:
         if record.exists() and record.read_bytes().count(b'"interpolation"') >= 3:
             p.send_signal(signal.SIGKILL)
             break
-        time.sleep(0.005)
+        time.sleep(0.001)
     assert p.wait() == -signal.SIGKILL
     assert b'"kind": "end"' not in record.read_bytes()
     run(chosen, resume=True)

@@ -30,7 +30,7 @@ LORA = {"model": {"lora": {"rank": 2, "alpha": 8.0}}, "algorithm": {"lr": 0.05}}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("finished") / "gpt2")
+    return make_world(tmp_path_factory.mktemp("finished") / "gpt2", layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_baselines_need_no_weights_and_are_what_the_run_records(world: Path, pla
 
 
 def test_another_initial_model_is_noticed(world: Path, plain: Path) -> None:
-    elsewhere = make_world(world.parent / "other", seed=5)
+    elsewhere = make_world(world.parent / "other", seed=5, layers=1)
     folder = copy_of(plain, "moved")
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace(str(world / "model"), str(elsewhere / "model")))
@@ -184,8 +184,8 @@ def test_t5_merges_and_interpolates(tmp_path: Path) -> None:
 
 
 def test_unlike_runs_are_refused(world: Path, plain: Path, tmp_path: Path) -> None:
-    other = make_world(tmp_path / "seed", seed=7)
-    wide = make_world(tmp_path / "wide", width=16)
+    other = make_world(tmp_path / "seed", seed=7, layers=1)
+    wide = make_world(tmp_path / "wide", width=16, layers=1)
     out = tmp_path / "out"
     with pytest.raises(UserError, match="began with different weights"):
         merge([plain, run(settings(other, LOW, name="other"))], out)

@@ -26,7 +26,7 @@ def odd(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("odd"))
+    return make_world(tmp_path_factory.mktemp("odd"), layers=1)
 
 
 def test_a_folder_without_tokenizer_files_is_refused(world: Path, tmp_path: Path) -> None:
@@ -232,15 +232,20 @@ def test_without_a_usable_checkpoint_a_resume_says_so(world: Path) -> None:
 
 
 def test_a_run_goes_on_when_the_reader_of_its_lines_left(world: Path, tmp_path: Path) -> None:
-    import subprocess
-    import sys
+    import os
 
+    from tests.forked import ROOT, launch
     from tests.runs_for_tests import mapping
     from tether.config.text_values import write_yaml
 
     write_yaml(tmp_path / "run.yaml", mapping(world, name="piped", updates=3))
-    command = f"{sys.executable} -m tether train --config {tmp_path / 'run.yaml'} | head -n 1"
-    subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+    pipe, errors = tmp_path / "pipe", tmp_path / "errors"
+    os.mkfifo(pipe)
+    words = ["-m", "tether", "train", "--config", str(tmp_path / "run.yaml")]
+    running = launch(words, pipe, folder=ROOT, env={}, errors=errors)
+    with open(pipe, encoding="utf-8") as reader:
+        assert reader.readline()
+    assert running.wait() == 0, errors.read_text()
     assert lines(world / "runs" / "piped")[-1]["kind"] == "end"
 
 

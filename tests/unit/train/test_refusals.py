@@ -181,7 +181,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("refuse"))
+    return make_world(tmp_path_factory.mktemp("refuse"), layers=1)
 
 
 def refused(chosen: Any, message: str) -> str:

@@ -31,7 +31,7 @@ from tether.types import Clock
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("checks"))
+    return make_world(tmp_path_factory.mktemp("checks"), layers=1)
 
 
 def test_a_healthy_run_is_quiet_and_exact(world: Path) -> None:
