@@ -192,6 +192,13 @@ CATALOG: dict[str, dict[str, str]] = {
         "grue-dialog-nlpo": "tether.recipes.grue_dialog:nlpo",
         "grue-dialog-supervised-ppo": "tether.recipes.grue_dialog:supervised_ppo",
         "grue-dialog-supervised-nlpo": "tether.recipes.grue_dialog:supervised_nlpo",
+        "rl4lms-commongen-supervised-ppo": "tether.recipes.rl4lms:commongen_supervised_ppo",
+        "rl4lms-commongen-supervised-nlpo": "tether.recipes.rl4lms:commongen_supervised_nlpo",
+        "rl4lms-cnn-nlpo": "tether.recipes.rl4lms:cnn_nlpo",
+        "rl4lms-cnn-supervised-ppo": "tether.recipes.rl4lms:cnn_supervised_ppo",
+        "rl4lms-cnn-supervised-nlpo": "tether.recipes.rl4lms:cnn_supervised_nlpo",
+        "rl4lms-dialog-supervised-ppo": "tether.recipes.rl4lms:dialog_supervised_ppo",
+        "rl4lms-dialog-supervised-nlpo": "tether.recipes.rl4lms:dialog_supervised_nlpo",
     },
 }
 """family -> name -> where it is."""

@@ -17,9 +17,8 @@ from tether.integrations.rl4lms_data import references
 from tether.integrations.rl4lms_draft import Draft, Status
 from tether.rewards import compositions
 from tether.rewards.compositions import Parts, metric
+from tether.tasks.dailydialog import CLASSIFIER
 
-INTENT = "rajkumarrrk/roberta-daily-dialog-intent-classifier"
-"""The classifier that RL4LMs loads for intents, whatever the configuration says."""
 NEAREST: dict[str, str] = {
     "increasing_numbers": "a function that counts numbers in order, or kind length or contains",
     "sentences_with_dates": "a function that looks for dates, or kind contains",
@@ -147,7 +146,7 @@ def _penalty(args: Args, column: str) -> Counterpart:
 def _intent(args: Args, column: str) -> Counterpart:
     shaped = args.get("shape", True)
     parts = compositions.intent_and_meteor(
-        INTENT, column, float(args.get("intent_coeff", 1.0)), float(args.get("auto_coeff", 1.0))
+        CLASSIFIER, column, float(args.get("intent_coeff", 1.0)), float(args.get("auto_coeff", 1.0))
     )
     if not shaped:
         del parts["meteor"]

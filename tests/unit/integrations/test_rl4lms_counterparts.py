@@ -49,8 +49,9 @@ def expected_rewards(name: str) -> dict[str, Any]:
     if name == "cnn_ppo":
         return {"rouge_1": {**METEOR, "metric": rouge}}
     if name == "commongen_ppo_on_supervised":
+        liked = {"kind": "classifier", "path": "", "output": "probability"}
         preference = {
-            "kind": "concept_preference", "preference": {"kind": "classifier", "path": ""},
+            "kind": "concept_preference", "preference": liked,
             "references": "references", "concepts": "concepts", "meteor_coef": 0.0,
         }  # fmt: skip
         return {"preference": preference}
