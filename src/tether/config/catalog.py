@@ -87,6 +87,8 @@ CATALOG: dict[str, dict[str, str]] = {
         "cider_d": "tether.metrics.cider:CiderD",
         "spice": "tether.metrics.spice:Spice",
         "parent": "tether.metrics.parent:Parent",
+        "parent_by_overlap": "tether.metrics.subsets:ParentByOverlap",
+        "sacre_bleu_by_overlap": "tether.metrics.subsets:SacreBleuByOverlap",
         "bleurt": "tether.metrics.bleurt:Bleurt",
         "summac": "tether.metrics.summac:SummaC",
         "mauve": "tether.metrics.mauve:Mauve",

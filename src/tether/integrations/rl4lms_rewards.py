@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tether.config.errors import UserError
-from tether.integrations.rl4lms_data import references
+from tether.integrations.rl4lms_data import references, task_of
 from tether.integrations.rl4lms_draft import Draft, Status
 from tether.rewards import compositions
 from tether.rewards.compositions import Parts, metric
@@ -22,6 +22,7 @@ from tether.tasks.dailydialog import CLASSIFIER
 NEAREST: dict[str, str] = {
     "increasing_numbers": "a function that counts numbers in order, or kind length or contains",
     "sentences_with_dates": "a function that looks for dates, or kind contains",
+    "parent_totto": "judges.NAME {kind: metric, metric: parent} with a column of tables",
     "dates": "judges.NAME with a function that looks for dates",
     "cider": "judges.NAME {kind: metric, metric: {kind: cider_d, frequencies: FILE}}; RL4LMs takes "
     "document frequencies from the texts at hand",
@@ -310,7 +311,7 @@ def metrics(draft: Draft) -> None:
                 "ngram_entropy and unique_ngrams are metrics of whole corpora (tether list metrics)"
             )
             draft.note(f"{path}.id", "changed", "text/distinct_1", why)
-        elif name in JUDGES:
+        elif name in JUDGES and (name != "parent_totto" or task_of(draft) == "totto"):
             _judges(draft, path, name)
         elif name in draft.settings.get("rewards", {}) or name == draft.get("reward_fn.id"):
             why = "every evaluation measures the reward"
@@ -337,10 +338,16 @@ def _judges(draft: Draft, path: str, name: str) -> None:
         if not same:
             draft.put(f"judges.{kind}", part, f"{path}.id {name}")
     why = ""
+    if name == "parent_totto":
+        for subset, value in (("overlap", True), ("non_overlap", False)):
+            part = {**metric("parent", references(draft)), "where": {"overlap_subset": value}}
+            draft.put(f"judges.parent_{subset}", {**part, "missing": "drop"}, f"{path}.id {name}")
+            places.append(f"judges.parent_{subset}")
     if name in POOLED:
         why = "the mean of the completions' values, RL4LMs' is of the corpus: another number"
         why += "; 1 - TER, so that more is better" if name == "ter" else ""
-        why += "; by ToTTo's subsets: see the metric's card" if name == "bleu_totto" else ""
+        by = "; by ToTTo's subsets: the metric sacre_bleu_by_overlap"
+        why += by if name == "bleu_totto" else ""
     elif name == "rouge_l_max":
         why = _PY_ROUGE
     draft.note(f"{path}.id", "changed" if why else "carried", ", ".join(places), why)

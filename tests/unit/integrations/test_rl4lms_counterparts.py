@@ -256,6 +256,13 @@ def test_metrics_judge_evaluations() -> None:
     assert n["train_evaluation.metrics.1.id"].status == "changed", "a mean of sentences"
     assert n["train_evaluation.metrics.0.id"].status == "carried"
     assert n["train_evaluation.metrics.4.id"].status == "none", "bert_score needs a package"
+    totto = imported(SHAPES["totto_ppo"]).settings["judges"]
+    assert totto["parent"] == part("parent") and totto["sacre_bleu"] == part("sacre_bleu")
+    for name, value in (("parent_overlap", True), ("parent_non_overlap", False)):
+        own = {"where": {"overlap_subset": value}, "missing": "drop"}
+        assert totto[name] == {**part("parent"), **own}
+    full = changed(SHAPES["totto_ppo"], "datapool.args", {"representation": "fulltable"})
+    assert "parent" not in imported(full).settings["judges"], "a file has no tables"
     found = imported(SHAPES["cnn_ppo"])
     kinds = {k: v["metric"] for k, v in found.settings["judges"].items()}
     assert kinds["rouge_lsum"] == {"kind": "rouge_lsum", "several": "first", "split": "newline"}
