@@ -47,7 +47,8 @@ def sentence(seed: int, length: int) -> str:
 
 def columns(n: int) -> dict[str, list[Any]]:
     table = [["name", "the red dog"], ["place", "park"], ["year", "1999"]]
-    return {"concepts": [["dog", "park", "run"]] * n, "table": [table] * n, "intent": [1] * n}
+    return {"concepts": [["dog", "park", "run"]] * n, "table": [table] * n, "intent": [1] * n,
+            "overlap_subset": [(True, False, None)[i % 3] for i in range(n)]}  # fmt: skip
 
 
 def samples(texts: Sequence[str], references: Sequence[Sequence[str]] | None = None) -> Samples:

@@ -30,7 +30,8 @@ def compare(words: list[str]) -> int:
         "comparisons declared beforehand, stand in a study file (docs: compare).",
     )
     p.add_argument("recipes", nargs="+", help="recipes, run.yaml files, or one study file")
-    p.add_argument("--seeds", type=positive, default=3, help="seeds 0 to n - 1 (default 3)")
+    seeds = "seeds 0 to n - 1; default: as in the study file, else 3"
+    p.add_argument("--seeds", type=positive, default=None, help=seeds)
     p.add_argument("--folder", type=Path, default=None, help="default: runs/compare-NAMES")
     p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
     p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")

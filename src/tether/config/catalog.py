@@ -87,6 +87,8 @@ CATALOG: dict[str, dict[str, str]] = {
         "cider_d": "tether.metrics.cider:CiderD",
         "spice": "tether.metrics.spice:Spice",
         "parent": "tether.metrics.parent:Parent",
+        "parent_by_overlap": "tether.metrics.subsets:ParentByOverlap",
+        "sacre_bleu_by_overlap": "tether.metrics.subsets:SacreBleuByOverlap",
         "bleurt": "tether.metrics.bleurt:Bleurt",
         "summac": "tether.metrics.summac:SummaC",
         "mauve": "tether.metrics.mauve:Mauve",
@@ -192,6 +194,13 @@ CATALOG: dict[str, dict[str, str]] = {
         "grue-dialog-nlpo": "tether.recipes.grue_dialog:nlpo",
         "grue-dialog-supervised-ppo": "tether.recipes.grue_dialog:supervised_ppo",
         "grue-dialog-supervised-nlpo": "tether.recipes.grue_dialog:supervised_nlpo",
+        "rl4lms-commongen-supervised-ppo": "tether.recipes.rl4lms:commongen_supervised_ppo",
+        "rl4lms-commongen-supervised-nlpo": "tether.recipes.rl4lms:commongen_supervised_nlpo",
+        "rl4lms-cnn-nlpo": "tether.recipes.rl4lms:cnn_nlpo",
+        "rl4lms-cnn-supervised-ppo": "tether.recipes.rl4lms:cnn_supervised_ppo",
+        "rl4lms-cnn-supervised-nlpo": "tether.recipes.rl4lms:cnn_supervised_nlpo",
+        "rl4lms-dialog-supervised-ppo": "tether.recipes.rl4lms:dialog_supervised_ppo",
+        "rl4lms-dialog-supervised-nlpo": "tether.recipes.rl4lms:dialog_supervised_nlpo",
     },
 }
 """family -> name -> where it is."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tether.config.errors import UserError
+from tether.integrations import rl4lms_data as pools
+from tether.integrations import rl4lms_rewards as rewards
 from tether.integrations import rl4lms_task as task
 from tether.integrations.rl4lms_draft import Draft
 from tether.integrations.rl4lms_rollout import decoding
@@ -18,7 +20,7 @@ def supervised(draft: Draft, rows: int | None) -> None:
     draft.put("algorithm.kind", "supervised", "alg.id")
     draft.note("alg.id", "carried", "algorithm.kind")
     task.tokenizer(draft, "alg.model_name")
-    task.data(draft)
+    pools.data(draft)
     task.prompts(draft, "tokenizer.max_length", ["tokenizer.truncation_side"])
     _whole_texts(draft)
     _lengths(draft)
@@ -31,7 +33,7 @@ def supervised(draft: Draft, rows: int | None) -> None:
     task.evaluation(draft)
     if not draft.given("train_evaluation.eval_every"):
         draft.put("evaluation.every", max(1, updates // 10), "RL4LMs evaluates when it logs")
-    task.metrics(draft)
+    rewards.metrics(draft)
     draft.rest("train_evaluation", "ignored", "supervised runs count epochs")
 
 
@@ -41,7 +43,7 @@ def _whole_texts(draft: Draft) -> None:
         return
     why = (
         "RL4LMs trains causal models on prompt and reference alike, here the reference alone "
-        "trains; for both set data.prompt_tokens to 1, or leave prompts empty in the file"
+        "trains; for both write whole texts to a file and set data.text and data.prompt_tokens 1"
     )
     draft.note("alg.model_type", "changed", "data", why)
 
@@ -64,8 +66,7 @@ def _updates(draft: Draft, rows: int | None) -> tuple[int, int]:
         float(draft.get(f"{ARGS}.num_train_epochs", 3.0)),
         draft.get(f"{ARGS}.max_steps"),
     )
-    if rows is None and draft.settings["data"].get("path") == task.IMDB:
-        rows = task.IMDB_ROWS - draft.settings["data"]["validation_rows"]
+    rows = pools.training_rows(draft) if rows is None else rows
     if limit is not None and limit > 0:
         total = int(limit)
         draft.note(f"{ARGS}.max_steps", "carried", "updates", f"{STEPS} optimizer steps an update")

@@ -22,6 +22,8 @@ from typing import Any, Literal
 from tether.config.errors import UserError
 from tether.config.settings import parse
 from tether.config.text_values import read_yaml
+from tether.integrations import rl4lms_data as pools
+from tether.integrations import rl4lms_rewards as rewards
 from tether.integrations import rl4lms_task as task
 from tether.integrations.rl4lms_check import check
 from tether.integrations.rl4lms_draft import Draft, Note, leaves
@@ -82,6 +84,7 @@ def convert(
                 "counts iterations (train_evaluation.n_iters)"
             )
         _reinforcement(draft, as_ == "released")
+    pools.settle(draft)
     _fallback(draft)
     files = _place(draft, out)
     settings = {k: draft.settings[k] for k in ORDER if k in draft.settings}
@@ -101,13 +104,13 @@ def _reinforcement(draft: Draft, released: bool) -> None:
     for key in ("tokenizer.truncation_side", "tokenizer.max_length"):
         if draft.given(key):
             draft.note(key, "ignored", why="env.args say how prompts are cut")
-    task.data(draft)
+    pools.data(draft)
     task.prompts(
         draft,
         "env.args.max_prompt_length",
         ["env.args.prompt_truncation_side", "alg.policy.args.prompt_truncation_side"],
     )
-    task.reward(draft)
+    rewards.reward(draft)
     sampling(draft)
     draft.carry("train_evaluation.n_iters", "updates", why="an update is an iteration")
     method(draft, released)
@@ -118,7 +121,7 @@ def _reinforcement(draft: Draft, released: bool) -> None:
         draft.note("alg.policy.args.apply_model_parallel", "ignored", why=why)
     draft.rest("alg.policy.args.state_dict", "none", "weights come from model.path")
     task.evaluation(draft)
-    task.metrics(draft)
+    rewards.metrics(draft)
 
 
 def _fallback(draft: Draft) -> None:

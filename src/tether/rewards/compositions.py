@@ -16,9 +16,14 @@ def metric(name: str, references: str = "references", **settings: Any) -> dict[s
     return {"kind": "metric", "metric": {"kind": name, **settings}, "references": references}
 
 
+def meteor(references: str = "references") -> Parts:
+    """METEOR alone."""
+    return {"meteor": metric("meteor", references)}
+
+
 def meteor_with_repeat_penalty(references: str = "references") -> Parts:
     """CommonGen: METEOR - [the prompt is echoed]."""
-    return {"meteor": metric("meteor", references), "repeat_penalty": {"kind": "repeat_penalty"}}
+    return {**meteor(references), "repeat_penalty": {"kind": "repeat_penalty"}}
 
 
 def spider_with_repeat_penalty(
@@ -36,10 +41,12 @@ def spider_with_repeat_penalty(
 def preference_with_concept_penalty(
     path: str, references: str = "references", concepts: str = "concepts"
 ) -> Parts:
-    """CommonGen: METEOR + preference / (1 + missing concepts); path: of the preference model."""
+    """CommonGen: METEOR + P(preferred) / (1 + missing concepts); path: of the preference model, a
+    reward model of pairs (the probability is the sigmoid of its score) or a classifier."""
+    liked = {"kind": "classifier", "path": path, "output": "probability"}
     return {
         "preference": {
-            "kind": "concept_preference", "preference": {"kind": "classifier", "path": path},
+            "kind": "concept_preference", "preference": liked,
             "references": references, "concepts": concepts,
         }
     }  # fmt: skip

@@ -28,7 +28,8 @@ class ConceptPreference(Reward):
     """Preference of a learned reward / (1 + missing concepts), plus METEOR."""
 
     preference: Reward = field(default_factory=ClassifierReward)
-    """Its values count as they are; a classifier gives a probability."""
+    """Its values count as they are and must not be negative, since dividing would then reward what
+    is missing: of a reward model take `output: probability`."""
     concepts: str = "concepts"
     """Column of lists of concepts."""
     concept_penalty_coef: float = 1.0
@@ -78,6 +79,12 @@ class ConceptPreference(Reward):
             if p is None or m is None:
                 out.append(None)
                 continue
+            if float(p) < 0:
+                raise UserError(
+                    f"concept_preference: the preference gives {float(p):.3g} for {text[:40]!r};"
+                    " divided by missing concepts a negative number would grow: set"
+                    " preference.output to probability"
+                )
             absent = missing_concepts(text, list(concepts))
             out.append(self.meteor_coef * m + float(p) / (1.0 + self.concept_penalty_coef * absent))
         return out

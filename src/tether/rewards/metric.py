@@ -9,7 +9,7 @@ row the metric decides what to make of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tether.config.errors import UserError
@@ -27,6 +27,9 @@ class MetricReward(Reward):
     references: str = "references"
     """Column of human texts: a text or a list of texts a row. Metrics without references ignore
     it."""
+    where: dict[str, Any] = field(default_factory=dict)
+    """column -> value: only rows with these values are measured, the others get no number (ToTTo's
+    subsets: `overlap_subset: true`)."""
     strip: bool = True
     """Measure the completion without the white space around it."""
 
@@ -36,7 +39,8 @@ class MetricReward(Reward):
 
     def needs(self) -> tuple[str, ...]:
         metric = self._metric()
-        return (*((self.references,) if metric.needs_references else ()), *metric.columns())
+        own = (self.references,) if metric.needs_references else ()
+        return tuple(dict.fromkeys((*own, *metric.columns(), *self.where)))
 
     def check(self) -> None:
         """What the metric needs is there (packages, WordNet, files), and it can be a reward."""
@@ -56,7 +60,7 @@ class MetricReward(Reward):
     def __call__(self, batch: RewardBatch) -> Sequence[Any]:
         metric = self._metric()
         values: list[float | None] = [None] * len(batch)
-        kept = list(range(len(batch)))
+        kept = [i for i in range(len(batch)) if self._measured(batch, i)]
         if metric.needs_references:
             given = batch.columns.get(self.references)
             if given is None:
@@ -69,6 +73,15 @@ class MetricReward(Reward):
             for i, value in zip(kept, result.per_sample, strict=True):
                 values[i] = metric.as_reward(value)
         return values
+
+    def _measured(self, batch: RewardBatch, i: int) -> bool:
+        """Whether row i is one of those in `where`."""
+        for column, value in self.where.items():
+            if column not in batch.columns:
+                raise UserError(f"reward {self.source}: there is no column {column!r} (where)")
+            if batch.columns[column][i] != value:
+                return False
+        return True
 
     def samples(self, batch: RewardBatch, rows: Sequence[int]) -> Samples:
         """What the metric reads of these rows of the batch."""

@@ -30,11 +30,12 @@ from tether.config.checks import check_complete
 from tether.config.compose import recipe
 from tether.config.errors import UserError
 from tether.config.layers import apply_overrides, merge
-from tether.config.run import ClassifierSettings
+from tether.config.run import ClassifierSettings, RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.records import DRIFT, EvalPoint, finite, read_points
 from tether.studies.compare import Setting, Study, check_inputs, plan, run_study
+from tether.studies.study_file import known, numbers, seeds, text, whole
 from tether.studies.workers import Job
 from tether.tasks.loading import splits
 
@@ -42,8 +43,8 @@ MODELS = "reward-models"
 HELD_OUT = "held-out"
 JUDGES = ("full", "held_out")
 COLUMNS = ("arm", "share", "labels", "demonstrations", "accuracy")
-KEYS = ("name", "folder", "seeds", "shares", "more", "demonstrations", "reward_model", "rl",
-        "supervised")  # fmt: skip
+PARTS = ("reward_model", "rl", "supervised")
+KEYS = ("name", "folder", "seeds", "shares", "more", "demonstrations", "label", *PARTS)
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,18 @@ class Budget:
     more: int = 5
     """How many times more demonstrations the second supervised arm has; and updates, so that both
     pass their rows equally often."""
+    label: str | None = None
+    """Class that is rewarded, with a reward model of classes; default: the last one."""
 
 
 def read_budget(file: Path, overrides: Sequence[str] = ()) -> Budget:
     """A study file. `reward_model`, `rl` and `supervised` are mappings of settings with an optional
     key `recipe`; overrides `--rl.updates 4` act on them. Raises UserError."""
     found = read_yaml(file)
-    wrong = next((k for k in found if k not in KEYS), None)
-    if wrong:
-        raise UserError(f"unknown key '{wrong}' in {file}; a budget study has {', '.join(KEYS)}")
+    known(found, KEYS, file, "a budget study")
+    _whose(overrides)
     parts: dict[str, Mapping[str, Any]] = {}
-    for key in ("reward_model", "rl", "supervised"):
+    for key in PARTS:
         entry = found.get(key)
         if not isinstance(entry, dict):
             raise UserError(
@@ -88,15 +90,15 @@ def read_budget(file: Path, overrides: Sequence[str] = ()) -> Budget:
         parts[key] = apply_overrides(merge(base, changes), _own(overrides, key))
     if "demonstrations" not in found:
         raise UserError(f"'demonstrations' is missing in {file}: rows of the supervised baseline")
-    seeds = found.get("seeds", 3)
-    name = str(found.get("name", file.stem))
+    name = text(found, "name", file.stem, file)
     out = Budget(
         name=name,
-        folder=Path(found.get("folder", Path("runs") / name)),
-        seeds=range(seeds) if isinstance(seeds, int) else list(seeds),
-        shares=[float(s) for s in found.get("shares", (0.1, 0.5, 1.0))],
-        more=int(found.get("more", 5)),
-        demonstrations=int(found["demonstrations"]),
+        folder=Path(text(found, "folder", str(Path("runs") / name), file)),
+        seeds=seeds(found, 3, file),
+        shares=numbers(found, "shares", (0.1, 0.5, 1.0), file),
+        more=whole(found, "more", 5, file, 2),
+        demonstrations=whole(found, "demonstrations", None, file, 1),
+        label=text(found, "label", "", file) if "label" in found else None,
         **parts,  # type: ignore[arg-type]
     )
     _check(out, file)
@@ -116,21 +118,29 @@ def _own(overrides: Sequence[str], key: str) -> list[str]:
     return out
 
 
+def _whose(overrides: Sequence[str]) -> None:
+    """Raises UserError for an override that is of no part of the study."""
+    for word in overrides:
+        head = word[2:].partition("=")[0].partition(".")[0].replace("-", "_")
+        if word.startswith("--") and head not in PARTS:
+            raise UserError(
+                f"{word.partition('=')[0]} is no setting of a budget study: say of which part it "
+                f"is, {', '.join(f'--{p}.KEY' for p in PARTS)}"
+            )
+
+
 def _check(b: Budget, file: Path) -> None:
     if not b.shares or not all(0 < s <= 1 for s in b.shares) or len(set(b.shares)) < len(b.shares):
         raise UserError(
             f"'shares' in {file} must be different numbers above 0 and at most 1 (0 % is the "
             "supervised arm, which is always there)"
         )
-    if b.more < 2:
-        raise UserError(f"'more' in {file} is {b.more}, must be at least 2")
-    if b.demonstrations < 1:
-        raise UserError(f"'demonstrations' in {file} is {b.demonstrations}, must be at least 1")
-    if len(b.seeds) < 1:
-        raise UserError(f"'seeds' in {file} names none")
     for key in ("share", "half"):
         if key in b.reward_model:
             raise UserError(f"reward_model.{key} in {file} is set by the study; leave it out")
+    for key, part in (("rl", b.rl), ("supervised", b.supervised)):
+        if not isinstance(parse(part, f"'{key}' in {file}"), RunSettings):
+            raise UserError(f"'{key}' in {file} is a reward model, must be a policy run")
 
 
 def models(b: Budget) -> dict[str, ClassifierSettings]:
@@ -171,11 +181,12 @@ def study(b: Budget) -> Study:
         evaluation = dict(b.supervised.get("evaluation", {}))
         own["evaluation"] = {**evaluation, "every": times * int(evaluation.get("every", 5))}
         arms[name] = [(None, {**b.supervised, **own})]
-    return Study(b.name, b.folder, arms, list(b.seeds))
+    return Study(b.name, b.folder, arms, b.seeds)
 
 
 def _reward(b: Budget, name: str) -> dict[str, Any]:
-    return {"kind": "classifier", "path": str(b.folder / MODELS / name)}
+    label = {} if b.label is None else {"label": b.label}
+    return {"kind": "classifier", "path": str(b.folder / MODELS / name), **label}
 
 
 def _percent(share: float) -> str:
@@ -211,6 +222,8 @@ def main(
         return 0
     for name, settings in wanted.items():
         _trained(settings, name, console)
+        if b.label is not None:
+            _has_label(b, name)
     check_inputs(study(b))
     run_study(study(b), workers=workers, per_device=per_device, retry=retry)
     rows = report(b, jobs)
@@ -248,6 +261,13 @@ def _trained(settings: ClassifierSettings, name: str, console: Console) -> None:
         return
     console.print(f"reward model {name}: training", markup=False)
     train(settings, resume=True, say=lambda text: console.print(f"  {text}", markup=False))
+
+
+def _has_label(b: Budget, name: str) -> None:
+    """Raises UserError, before a run, for a label that the reward model does not have."""
+    from tether.rewards.classifier import ClassifierReward
+
+    ClassifierReward(path=str(b.folder / MODELS / name), label=b.label, device="cpu").index  # noqa: B018
 
 
 def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -335,8 +355,9 @@ def _write(path: Path, text: str) -> None:
 def show(b: Budget, rows: Sequence[Mapping[str, Any]], console: Console) -> None:
     """The table, and what may not be concluded from it."""
     table = Table(box=None, header_style="bold")
-    for name in ("", "labels", "demonstrations", "accuracy", "full", "held out", "drift (nats)"):
-        table.add_column(name, justify="left" if not name else "right")
+    table.add_column("", no_wrap=True, overflow="fold")
+    for name in ("labels", "demon-\nstrations", "accuracy", "full", "held out", "drift\n(nats)"):
+        table.add_column(name, justify="right", overflow="fold")
     for r in rows:
         cells = [_shown(r[k]) for k in (*JUDGES, "drift")]
         failed = f" ({len(r['failed'])} failed)" if r["failed"] else ""

@@ -24,9 +24,15 @@ from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml, write_yaml
 from tether.reports.runs import STUDY
+from tether.studies import study_file
 from tether.studies.frontier import main as frontier
 from tether.studies.workers import Job, run_jobs
 
+KEYS = ("name", "seeds", "arms", "primary", "margin", "folder")
+"""Of a study file."""
+SEEDS = 3
+"""Where nobody says how many."""
+MOST_RUNS = 10_000
 Changes = Mapping[str, Any] | Sequence[str]
 """Settings on top of a recipe: a nested mapping, or command-line words."""
 Setting = tuple[str | None, Changes]
@@ -94,6 +100,9 @@ def plan(study: Study) -> list[Job]:
     """
     if not study.arms or not study.seeds:
         raise UserError("a study needs at least one method and one seed")
+    count = len(study.seeds) * sum(map(len, study.arms.values()))
+    if count > MOST_RUNS:
+        raise UserError(f"a study of {count:,} runs; at most {MOST_RUNS:,}: take fewer seeds")
     if len(set(study.seeds)) != len(study.seeds):
         raise UserError(f"the seeds of a study must differ: {list(study.seeds)}")
     jobs = []
@@ -115,7 +124,7 @@ def plan(study: Study) -> list[Job]:
 def from_recipes(
     recipes: Sequence[str],
     *,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] | None = None,
     folder: Path | None = None,
     overrides: Sequence[str] = (),
     primary: Sequence[tuple[str, str]] = (),
@@ -123,10 +132,12 @@ def from_recipes(
 ) -> Study:
     """A study of recipes (or run YAML files), the same overrides on each; or of one study file.
 
-    A method is called what its recipe calls it, else after the recipe.
+    A method is called what its recipe calls it, else after the recipe. seeds: default: those of the
+    study file, else 3.
     """
     if len(recipes) == 1 and _is_yaml(recipes[0]) and "arms" in read_yaml(recipes[0]):
-        return read_study(Path(recipes[0]), seeds=None, folder=folder, overrides=overrides)
+        return read_study(Path(recipes[0]), seeds=seeds, folder=folder, overrides=overrides)
+    seeds = SEEDS if seeds is None else seeds
     arms: dict[str, list[Setting]] = {}
     for name in recipes:
         method = str(_base(name).get("method") or Path(name.split(":")[0]).stem)
@@ -160,32 +171,33 @@ def read_study(
     these (several settings of one method).
     """
     read = read_yaml(file)
-    known = ("name", "seeds", "arms", "primary", "margin", "folder")
-    wrong = next((k for k in read if k not in known), None)
-    if wrong:
-        raise UserError(f"unknown key '{wrong}' in {file}; a study has {', '.join(known)}")
+    study_file.known(read, KEYS, file, "a study")
     if not isinstance(read.get("arms"), dict):
         raise UserError(f"'arms' in {file} must be a mapping: method -> recipe or settings")
     arms: dict[str, list[Setting]] = {}
     for method, entry in read["arms"].items():
         entries = entry if isinstance(entry, list) else [entry]
         arms[str(method)] = [_setting(e, overrides, f"{file}, arm {method}") for e in entries]
-    wanted = seeds if seeds is not None else read.get("seeds", 3)
-    name = str(read.get("name", file.stem))
+    if seeds is None:
+        seeds = study_file.seeds(read, SEEDS, file)
+    name = study_file.text(read, "name", file.stem, file)
+    primary = read.get("primary", [])
+    if not isinstance(primary, list):
+        raise UserError(f"'primary' in {file} must list pairs [method, against], not {primary!r}")
     return Study(
         name=name,
-        folder=folder or Path(read.get("folder", Path("runs") / name)),
+        folder=folder or Path(study_file.text(read, "folder", str(Path("runs") / name), file)),
         arms=arms,
-        seeds=range(wanted) if isinstance(wanted, int) else list(wanted),
-        primary=[_pair(p, file) for p in read.get("primary", [])],
-        margin=float(read.get("margin", REWARD_MARGIN)),
+        seeds=range(seeds) if isinstance(seeds, int) else seeds,
+        primary=[_pair(p, file) for p in primary],
+        margin=study_file.number(read, "margin", REWARD_MARGIN, file),
     )
 
 
 def main(
     recipes: Sequence[str],
     *,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] | None = None,
     folder: Path | None = None,
     overrides: Sequence[str] = (),
     workers: int | None = None,

@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 from tether.config.errors import UserError
 from tether.tasks.definition import Example, Row, TaskDefinition, texts, value
 
-INTENT = {
-    "kind": "intent_accuracy",
-    "classifier": {"path": "rajkumarrrk/roberta-daily-dialog-intent-classifier"},
-}
-"""RL4LMs' classifier of the four intents, as a metric."""
+CLASSIFIER = "rajkumarrrk/roberta-daily-dialog-intent-classifier"
+"""RL4LMs' classifier of the four intents."""
+INTENT = {"kind": "intent_accuracy", "classifier": {"path": CLASSIFIER}}
+"""The same as a metric."""
 
 
 @dataclass(kw_only=True)

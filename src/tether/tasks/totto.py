@@ -52,9 +52,13 @@ class ToTTo(TaskDefinition):
             prompt = linearized(cells) + full if self.titles == "both" else full
             columns = {
                 "table": records(cells, page, section),
-                "overlap_subset": str(row.get("overlap_subset")) == "True",
+                "overlap_subset": _OVERLAP.get(str(row.get("overlap_subset"))),
             }
             yield Example(number, prompt, _references(row, number), columns, full)
+
+
+_OVERLAP = {"True": True, "False": False}
+"""As published, in text; training rows have none of the two."""
 
 
 def _references(row: Row, number: int) -> list[str]:

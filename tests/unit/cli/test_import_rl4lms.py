@@ -140,3 +140,29 @@ def test_an_import_trains(name: str, here: Path, capsys: Any) -> None:
         assert record[0]["method"] == "ppo + kl + nlpo_mask"
         # floor 100, and the 50 likeliest of what is allowed (EOS may come on top)
         assert 1 <= updates[0]["tether/nlpo_mask/allowed_tokens"] <= 51
+
+
+def test_an_import_of_a_task_trains_on_its_reward(here: Path, capsys: Any) -> None:
+    """Translation with 1 - TER on the small bundled set: as it is written, but for the model, the
+    lengths and the path."""
+    make_world(here, kind="t5")
+    config = copy.deepcopy(SHAPES["iwslt_nlpo"])
+    config["tokenizer"]["model_name"] = "model"
+    config["alg"]["policy"]["args"]["model_name"] = "model"
+    config["env"]["args"] |= {"max_prompt_length": 40, "max_episode_length": 6}
+    config["alg"]["policy"]["args"]["generation_kwargs"]["max_new_tokens"] = 6
+    config["alg"]["args"]["n_steps"] = 3
+    config["train_evaluation"] |= {"n_iters": 2, "eval_every": 2}
+    config["train_evaluation"]["metrics"] = [{"id": "ter"}, {"id": "chrf"}]
+    old("old.yml", config)
+    assert main(["import-rl4lms", "old.yml", "--out", "new.yaml"]) == 0
+    words = "--data.path mini --data.name null --data.revision null --threads 1 --model.device cpu"
+    words += " --evaluation.human_rows 0 --evaluation.prompts 4 --name task"
+    code = main(["train", "--config", "new.yaml", *words.split()])
+    assert code == 0, capsys.readouterr().err
+    record = lines(here / "runs/task")
+    assert record[-1]["kind"] == "end"
+    rewards = [r["metrics"]["reward/ter.mean"] for r in record if r["kind"] == "update"]
+    assert len(rewards) == 2 and all(r <= 1.0 for r in rewards)
+    points = [r for r in record if r["kind"] == "eval"]
+    assert all(set(p["scores"]) == {"ter"} and set(p["judges"]) == {"chrf"} for p in points)

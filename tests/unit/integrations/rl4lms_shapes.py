@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from tether.integrations.rl4lms_yaml import Imported, convert
+
 Config = dict[str, Any]
 
 
@@ -331,3 +333,41 @@ def shapes() -> dict[str, Config]:
         **{**NUMBERS, "reward": ("sentences_with_dates", {}), "metrics": ("dates",)},
     )  # fmt: skip
     return out
+
+
+SHAPES = shapes()
+ROWS = 1000
+
+
+def imported(config: dict[str, Any], **how: Any) -> Imported:
+    if (
+        config.get("alg", {}).get("id") == "supervised"
+        and config["datapool"]["id"] != "imdb_seq2seq"
+    ):
+        how.setdefault("rows", ROWS)
+    return convert(config, "old.yml", **how)
+
+
+def notes(found: Imported) -> dict[str, Any]:
+    return {n.key: n for n in found.notes}
+
+
+def changed(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with one dotted key set; `...` takes it out."""
+    out = copy.deepcopy(config)
+    *heads, last = key.split(".")
+    here = out
+    for head in heads:
+        here = here[head]
+    if value is ...:
+        del here[last]
+    else:
+        here[last] = value
+    return out
+
+
+def runnable(config: dict[str, Any]) -> dict[str, Any]:
+    """The one published shape that cannot run as it is has its seed put in."""
+    if config["datapool"] == {"id": "imdb", "args": {}}:
+        return changed(config, "datapool.args", {"seed": 42})
+    return config

@@ -10,45 +10,22 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.integrations.rl4lms_shapes import IMDB, rl, shapes
+from tests.unit.integrations.rl4lms_shapes import (
+    IMDB,
+    SHAPES,
+    changed,
+    imported,
+    notes,
+    rl,
+    runnable,
+)
 from tether.config.catalog import CATALOG
-from tether.config.checks import check_complete
 from tether.config.errors import UserError
 from tether.config.settings import dump, parse, read
 from tether.config.text_values import parse_yaml
 from tether.integrations.rl4lms_draft import leaves, lookup
 from tether.integrations.rl4lms_units import fitting, nearest_whole, rollout, supervised_updates
-from tether.integrations.rl4lms_yaml import Imported, convert, import_file
-
-SHAPES = shapes()
-ROWS = 1000
-
-
-def imported(config: dict[str, Any], **how: Any) -> Imported:
-    if (
-        config.get("alg", {}).get("id") == "supervised"
-        and config["datapool"]["id"] != "imdb_seq2seq"
-    ):
-        how.setdefault("rows", ROWS)
-    return convert(config, "old.yml", **how)
-
-
-def notes(found: Imported) -> dict[str, Any]:
-    return {n.key: n for n in found.notes}
-
-
-def changed(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy with one dotted key set; `...` takes it out."""
-    out = copy.deepcopy(config)
-    *heads, last = key.split(".")
-    here = out
-    for head in heads:
-        here = here[head]
-    if value is ...:
-        del here[last]
-    else:
-        here[last] = value
-    return out
+from tether.integrations.rl4lms_yaml import convert, import_file
 
 
 def test_there_are_44() -> None:
@@ -56,13 +33,6 @@ def test_there_are_44() -> None:
     by_alg = [c["alg"]["id"] for c in SHAPES.values()]
     counts = {a: by_alg.count(a) for a in sorted(set(by_alg))}
     assert counts == {"a2c": 2, "nlpo": 16, "ppo": 19, "supervised": 6, "trpo": 1}
-
-
-def runnable(config: dict[str, Any]) -> dict[str, Any]:
-    """The one published shape that cannot run as it is has its seed put in."""
-    if config["datapool"] == {"id": "imdb", "args": {}}:
-        return changed(config, "datapool.args", {"seed": 42})
-    return config
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -84,41 +54,6 @@ def test_every_shape(name: str, as_: str) -> None:
         assert n.given == (n.key in set(leaves(config)) or lookup(config, n.key) is not None)
         assert n.key in found.report
     assert settings.algorithm["kind"] in CATALOG["algorithm"]
-
-
-UNKNOWN_REWARDS = {
-    "imdb": None, "commongen": "meteor", "cnn": "", "totto": "meteor", "iwslt": "ter",
-    "narrqa": "rouge_l_max", "dialog": "intent_accuracy", "numbers": "increasing_numbers",
-    "dates": "sentences_with_dates",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [n for n in SHAPES if not n.endswith("_supervised")
-                                  or "_on_" in n])  # fmt: skip
-def test_what_has_no_counterpart_is_named(name: str) -> None:
-    config = runnable(SHAPES[name])
-    found = imported(config)
-    n = notes(found)
-    task = name.split("_")[0]
-    reward, settings = config["reward_fn"]["id"], parse(found.settings)
-    if task == "imdb":
-        assert n["reward_fn.id"].status == "carried"
-        check_complete(settings)
-    else:
-        assert n["reward_fn.id"].status == "none" and "nearest" in n["reward_fn.id"].why
-        assert found.settings["rewards"] == {}
-        assert f"reward_fn.id {reward} has no counterpart yet" in found.yaml
-        with pytest.raises(UserError, match=r"no reward|no data"):
-            check_complete(settings)
-    expected = UNKNOWN_REWARDS[task]
-    if expected and not name.startswith("commongen_ppo_on"):
-        assert reward == expected
-    if task not in ("imdb", "numbers", "dates"):
-        assert n["datapool.id"].status == "none" and settings.data.path == ""
-    evaluation = config["train_evaluation"].get("generation_kwargs") or {}
-    if "num_beams" in evaluation:
-        assert n["train_evaluation.generation_kwargs.num_beams"].status == "none"
-        assert settings.evaluation.sampling is not None and settings.evaluation.sampling.greedy
 
 
 # ---- numbers by hand
@@ -145,8 +80,10 @@ def test_imdb_ppo_by_hand() -> None:
     assert kl["controller"] == {"kind": "rl4lms", "target": 0.1}
     assert set(s.tethers) == {"kl"}
     assert (s.optimizer.weight_decay, s.optimizer.max_grad_norm) == (1e-6, 0.5)
-    assert (s.data.path, s.data.text, s.data.prompt_tokens) == ("stanfordnlp/imdb", "text", 64)
-    assert (s.data.validation_rows, s.data.test, s.data.seed) == (5000, "test", 42)
+    assert (s.data.path, s.data.text, s.data.max_prompt_tokens) == ("stanfordnlp/imdb", None, 64)
+    assert (s.data.too_long, s.data.validation_rows, s.data.seed) == ("truncate_left", 5000, 42)
+    assert s.data.task is not None and (s.data.task["kind"], s.data.task["share"]) == ("imdb", 0.5)
+    assert s.data.task["positive_only"] is False
     assert (s.evaluation.every, s.evaluation.prompts, s.checkpoint.every) == (10, 5000, 20)
     reward = s.rewards["learned_reward"]
     assert (reward["kind"], reward["path"], reward["label"], reward["reads"]) == (
@@ -219,9 +156,13 @@ def test_small_numbers() -> None:
 
 
 def test_supervised_by_hand() -> None:
-    """20,000 rows in batches of 16, 10 passes: 12,500 optimizer steps; 4 an update: 3,125."""
+    """Half of 20,000 rows are positive: 10,000 in batches of 16, 10 passes: 6,250 optimizer steps,
+    4 an update: 1,562.5."""
     s = parse(imported(SHAPES["imdb_supervised"]).settings)
-    assert (s.updates, s.batch.prompts, s.algorithm["minibatches"]) == (3125, 64, 4)
+    assert (s.updates, s.batch.prompts, s.algorithm["minibatches"]) == (1563, 64, 4)
+    assert s.data.task is not None and s.data.task["positive_only"] is True
+    some = changed(SHAPES["imdb_supervised"], "datapool.args.positive_ratio", 0.5)
+    assert notes(imported(some))["datapool.args.positive_ratio"].status == "none"
     assert (s.algorithm["lr"], s.optimizer.schedule) == (1e-5, "constant")
     s = parse(imported(SHAPES["commongen_supervised"]).settings)  # 1000 / 8 x 4 = 500 steps
     assert (s.updates, s.batch.prompts, s.optimizer.weight_decay) == (125, 32, 0.01)

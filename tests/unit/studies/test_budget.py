@@ -117,8 +117,23 @@ def test_overrides_reach_their_part(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"shares": [0.0, 1.0]}, "different numbers above 0"),
-        ({"more": 1}, "'more' in .* is 1, must be at least 2"),
-        ({"demonstrations": 0}, "must be at least 1"),
+        ({"more": 1}, "'more' in .* is 1, must be a whole number of at least 2"),
+        ({"more": 1.5}, "'more' in .* is 1.5, must be a whole number"),
+        ({"demonstrations": 0}, "must be a whole number of at least 1"),
+        ({"demonstrations": None}, "'demonstrations' in .* is None, must be a whole number"),
+        ({"demonstrations": "lots"}, "'demonstrations' in .* is 'lots', must be a whole"),
+        ({"shares": 0.5}, "'shares' in .* is 0.5, must be a list of numbers"),
+        ({"shares": ["a"]}, "'shares' in .* is 'a', must be a number"),
+        ({"shares": [float("nan")]}, "'shares' in .* is nan, must be a number"),
+        ({"seeds": "many"}, "'seeds' in .* is 'many', must be a whole number"),
+        ({"seeds": True}, "'seeds' in .* is True, must be a whole number"),
+        ({"seeds": []}, "'seeds' in .* names none"),
+        ({"seeds": [0, 0]}, "must differ"),
+        ({"seeds": 10**9}, r"a study of 4,000,000,000 runs; at most 10,000"),
+        ({"name": [1]}, r"'name' in .* is \[1\], must be text"),
+        ({"rl": {"job": "classifier"}}, "'rl' in .* is a reward model, must be a policy run"),
+        ({"supervised": {"recipe": "toy", "updates": "x"}}, "updates .*'supervised' in"),
+        ({"supervised": {"recipe": "toy", "data": "x"}}, "data .*'supervised' in"),
         ({"demonstrations": 9999}, "2 x 9999 demonstrations are asked for"),
         ({"sharess": 1}, "unknown key 'sharess'"),
         ({"rl": "toy"}, "'rl' in .* must be a mapping"),
@@ -131,3 +146,23 @@ def test_bad_files_are_one_line(tmp_path: Path, changes: dict[str, Any], message
         main(read_budget(written(tmp_path, **changes)), dry=True, console=Console(quiet=True))
     assert "\n" not in str(e.value)
     assert not (tmp_path / "study").exists()
+
+
+def test_an_override_of_no_part_is_refused(tmp_path: Path) -> None:
+    for word in ("--updates", "--rll.updates"):
+        with pytest.raises(UserError, match=rf"{word} is no setting of a budget study: say of whi"):
+            read_budget(written(tmp_path), [word, "3"])
+
+
+def test_the_label_that_is_rewarded(tmp_path: Path, capsys: Any) -> None:
+    """It goes into every reward and judge; one that the reward models do not have stops the study
+    before its first run."""
+    b = read_budget(written(tmp_path, label="positive"))
+    for job in plan(study(b)):
+        parts = [*job.settings.rewards.values(), *job.settings.judges.values()]
+        assert {p["label"] for p in parts} == {"positive"}
+    wrong = written(tmp_path, label="happy", shares=[1.0])
+    assert command(["reward-model", "budget", str(wrong)]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "has no label 'happy'; there are [" in said
+    assert not list((tmp_path / "study").glob("*/record.jsonl"))

@@ -155,6 +155,23 @@ def test_a_study_file(tmp_path: Path) -> None:
     assert [j.settings.tethers["kl"]["coef"] for j in jobs[1:3]] == [0.1, 0.3]
     assert (study.primary, study.margin) == ([("KL", "PPO")], 0.02)
     assert from_recipes([str(file)], overrides=words).folder == Path("runs/sweep")
+    assert from_recipes([str(file)], overrides=words).seeds == [7, 8]
+    assert list(from_recipes([str(file)], seeds=2, overrides=words).seeds) == [0, 1]
+    assert len(from_recipes(["ppo"]).seeds) == 3
+    for line, message in {
+        "seeds: many": "'seeds' in .* is 'many', must be a whole number of at least 1",
+        "seeds: [a]": "'seeds' in .* is 'a', must be a whole number of at least 0",
+        "seeds: []": "'seeds' in .* names none",
+        "margin: wide": "'margin' in .* is 'wide', must be a number",
+        "folder: [x]": r"'folder' in .* is \['x'\], must be text",
+        "primary: KL": r"'primary' in .* must list pairs \[method, against\], not 'KL'",
+        "primary: [KL]": r"'primary' in .* must list pairs \[method, against\], not 'KL'",
+    }.items():
+        wrong = tmp_path / "wrong.yaml"
+        wrong.write_text(f"arms: {{PPO: ppo}}\n{line}\n")
+        with pytest.raises(UserError, match=message) as e:
+            read_study(wrong)
+        assert "\n" not in str(e.value)
     file.write_text("arm: {}\narms: {}\n")
     with pytest.raises(UserError, match="unknown key 'arm'"):
         read_study(file)
@@ -165,6 +182,8 @@ def test_wrong_studies_are_refused_before_anything_runs(tmp_path: Path) -> None:
         plan(make(tmp_path))
     with pytest.raises(UserError, match="must differ"):
         plan(Study("s", tmp_path, {"a": [(None, BASE)]}, [1, 1]))
+    with pytest.raises(UserError, match="a study of 1,000,000,000 runs; at most 10,000"):
+        plan(Study("s", tmp_path, {"a": [(None, BASE)]}, range(10**9)))
     with pytest.raises(UserError, match="share the folder name"):
         plan(make(tmp_path, "a + b", "a b"))
     with pytest.raises(UserError, match="updates"):

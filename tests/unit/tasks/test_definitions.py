@@ -126,6 +126,9 @@ def test_totto_writes_cells_with_the_headers_above_and_left(references: dict[str
         ["Sum Result Won", "7"],
     ]
     assert e.columns["overlap_subset"] is True
+    for given, want in (("False", False), ("none", None), (None, None), (False, False)):
+        (e,) = made(ToTTo(), row | {"overlap_subset": given})
+        assert e.columns["overlap_subset"] is want
     (once,) = made(ToTTo(titles="once"), row)
     assert once.prompt == FULL
     (hidden,) = made(ToTTo(), {k: v for k, v in row.items() if k not in references})
