@@ -22,7 +22,8 @@ from tether.config.text_values import read_yaml
 from tether.records import read_lines
 from tether.studies import workers
 from tether.studies.compare import Study, from_recipes, main, plan, read_study, run_study
-from tether.studies.workers import Watch, slots
+from tether.studies.watch import Watch
+from tether.studies.workers import slots
 
 ROOT = Path(__file__).resolve().parents[3]
 
