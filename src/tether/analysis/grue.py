@@ -22,7 +22,8 @@ from typing import Literal
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL, t_interval
 from tether.analysis.jackknife import interval, standard_error
 
-Family = Literal["task", "naturalness"]
+Family = Literal["task", "naturalness", "other"]
+"""other: measured, and in no score."""
 FAMILIES: tuple[Family, ...] = ("task", "naturalness")
 PERPLEXITY = "perplexity"
 """The one metric that is read from a run's record: of the policy on human text."""

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -198,9 +198,12 @@ def run_jobs(
     per_device: int,
     retry: bool,
     console: Console,
+    ended: Callable[[Job], object] = lambda job: None,
 ) -> None:
     """Run all jobs that are not finished, in order, as many at once as there are slots.
 
+    Args:
+        ended: called with each run that has finished, while the others go on: keep it short.
     Raises:
         SystemExit: 128 + signal, once every worker has stopped.
     """
@@ -217,14 +220,14 @@ def run_jobs(
     shown = [j for j in jobs if j.name not in pool.failures]
     counted = {j.name: before[j.name].updates for j in shown}
     total = sum(j.settings.updates for j in shown)
-    ended = {j.name for j in jobs if before[j.name].ended}
+    whole = {j.name for j in jobs if before[j.name].ended}
     pool.left = Left(len(pending))
     pool.warm = _warm(pending, free)
     with _signals() as asked, _progress(console) as bars:
         bar = bars.add_task(_title(pool, len(jobs), len(pending)), total=total)
         try:
             while (pending or pool.running) and not asked.count:
-                while free and (job := pool.ready(pending, ended)) is not None:
+                while free and (job := pool.ready(pending, whole)) is not None:
                     pool.start(job, free.popleft())
                 if not pool.running:
                     break  # what is left waits for a run that was stopped
@@ -235,7 +238,9 @@ def run_jobs(
                 for w in pool.collect():
                     counted[w.job.name] = w.job.settings.updates
                     free.append(w.slot)
-                    ended |= {w.job.name} if w.watch.ended else set()
+                    if w.watch.ended:
+                        whole.add(w.job.name)
+                        ended(w.job)
                 left = len(pending) + len(pool.running)
                 bars.update(
                     bar,

@@ -21,6 +21,7 @@ from tether.analysis.grue import (
 )
 from tether.config.errors import UserError
 from tether.reports.methods import PRIMARY_BUDGET
+from tether.reports.runs import FAILURES
 
 FINAL = "final"
 
@@ -95,6 +96,8 @@ class Results:
     """How many were declared."""
     missing: tuple[str, ...]
     """Names of cells that have no scores."""
+    failures: Mapping[str, str]
+    """Cell -> the last line of its log."""
 
     @property
     def budget(self) -> float:
@@ -179,7 +182,13 @@ def read(folder: Path) -> Results:
         completions,
         len(declared["cells"]),
         tuple(missing),
+        _failures(folder),
     )
+
+
+def _failures(folder: Path) -> dict[str, str]:
+    file = folder / FAILURES
+    return {k: str(v["error"]) for k, v in _json(file).items()} if file.is_file() else {}
 
 
 def _task(

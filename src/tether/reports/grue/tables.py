@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tether.analysis.comparisons import SEEDS_FOR_VERDICT, Comparison, compare_all, holm
 from tether.analysis.comparisons import sign_flip_p as exact_p
-from tether.analysis.grue import FAMILIES, Score, difference
+from tether.analysis.grue import FAMILIES, PERPLEXITY, Score, difference
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL, differences, t_interval
 from tether.reports.grue.results import Results, Row, Task
 from tether.reports.parts import Part
@@ -36,18 +36,20 @@ def leaderboard(r: Results, budget: float | None) -> Part:
 
 
 def by_task(r: Results, budget: float | None) -> Part:
-    """Task score / naturalness score of every row on every task."""
+    """Task score / naturalness score of every row on every task; the fewer of the two are the
+    columns."""
     where = "final weights" if budget is None else f"within {budget:g} nats"
-    rows = []
-    for task in r.tasks:
-        cells = [task.name]
-        for row in r.rows:
-            pair = [r.score(task, row, f, budget) for f in FAMILIES]
-            cells.append(" / ".join(NONE if s is None else f"{s.mean:.3f}" for s in pair))
-        rows.append(cells)
-    return Part(
-        f"Task score / naturalness score, {where}", ["Task", *(x.label for x in r.rows)], rows
-    )
+    title = f"Task score / naturalness score, {where}"
+    if len(r.tasks) < len(r.rows):
+        rows = [[x.label, *(_both(r, t, x, budget) for t in r.tasks)] for x in r.rows]
+        return Part(title, ["Method", *(t.name for t in r.tasks)], rows)
+    rows = [[t.name, *(_both(r, t, x, budget) for x in r.rows)] for t in r.tasks]
+    return Part(title, ["Task", *(x.label for x in r.rows)], rows)
+
+
+def _both(r: Results, task: Task, row: Row, budget: float | None) -> str:
+    pair = [r.score(task, row, f, budget) for f in FAMILIES]
+    return " / ".join(NONE if s is None else f"{s.mean:.3f}" for s in pair)
 
 
 def of_task(r: Results, task: Task) -> list[Part]:
@@ -94,14 +96,14 @@ def _metrics(r: Results, task: Task) -> Part:
         if a.dropped:
             continue
         ends = [NONE if x is None else f"{x:.3f}" for x in (a.floor, a.ceiling)]
-        if not a.signature or a.floor is None:
-            ends = [NONE, f"{task.perplexity:.2f}" if task.perplexity else NONE]
+        if a.metric == PERPLEXITY and task.perplexity:
+            ends = [NONE, f"{task.perplexity:.3f}"]
         rows.append(
             [f"{a.metric} ({a.family})", *ends, *(_mean(r, task, x, a.metric) for x in r.rows)]
         )
     left_out = "; ".join(f"{a.metric}: {a.dropped}" for a in task.anchors if a.dropped)
     note = "Final weights. Floor: the better of empty output and copied prompt. Ceiling: "
-    note += ", ".join(dict.fromkeys(a.ceiling_is for a in task.anchors if not a.dropped)) + "."
+    note += ", ".join(dict.fromkeys(a.ceiling_is for a in task.anchors if a.ceiling_is)) + "."
     if left_out:
         note += f" Left out: {left_out}."
     head = ["Metric", "Floor", "Ceiling", *(x.label for x in r.rows)]
@@ -115,20 +117,23 @@ def _mean(r: Results, task: Task, row: Row, metric: str) -> str:
 
 
 def matrix(r: Results) -> list[Part]:
-    """What training on each metric alone did to all of them: one table a task and method."""
+    """What training on each metric alone did to all of them: one table a task, method and KL
+    reference."""
     found = []
     for task in r.tasks:
         metrics = [a.metric for a in task.anchors if not a.dropped]
-        for method in dict.fromkeys(x.method for x in r.rows if x.trained_on):
-            trained = [x for x in r.rows if x.trained_on and x.method == method]
-            start = next((x for x in r.rows if x.label == (trained[0].start or "zero-shot")), None)
-            rows = [[x.trained_on, *(_mean(r, task, x, m) for m in metrics)] for x in trained]
+        groups = dict.fromkeys((x.method, x.reference) for x in r.rows if x.trained_on)
+        for method, reference in groups:
+            same = [x for x in r.rows if (x.method, x.reference) == (method, reference)]
+            start = next((x for x in r.rows if x.label == (same[0].start or "zero-shot")), None)
+            rows = [[x.trained_on, *(_mean(r, task, x, m) for m in metrics)] for x in same]
             if start is not None:
                 first = [_mean(r, task, start, m) for m in metrics]
                 rows.insert(0, [f"none ({start.label})", *first])
+            held = f", KL to {reference}" if reference else ""
             found.append(
                 Part(
-                    f"{task.name}: reward by metric, {method}",
+                    f"{task.name}: reward by metric, {method}{held}",
                     ["Trained on", *metrics],
                     rows,
                     "Final weights, raw values, mean over seeds.",
@@ -138,32 +143,33 @@ def matrix(r: Results) -> list[Part]:
 
 
 def references(r: Results) -> list[Part]:
-    """Start by KL reference: one table a task and recipe."""
+    """Start by KL reference: one table a task, recipe and reward."""
     held = [x for x in r.rows if x.reference]
     columns = list(dict.fromkeys(x.reference for x in held))
+    groups = dict.fromkeys((_last(x), x.trained_on) for x in held)
     found = []
     for task in r.tasks:
-        for last in dict.fromkeys(x.method.rpartition("+")[2] for x in held):
+        for last, reward in groups:
+            same = [x for x in held if (_last(x), x.trained_on) == (last, reward)]
             rows = []
-            for start in dict.fromkeys(x.start for x in held):
-                same = [x for x in held if x.start == start and x.method.rpartition("+")[2] == last]
-                if not same:
-                    continue
-                cells = [start or "raw"]
-                for column in columns:
-                    row = next((x for x in same if x.reference == column), None)
-                    pair = [r.score(task, row, f, None) for f in FAMILIES] if row else [None]
-                    cells.append(" / ".join(NONE if s is None else f"{s.mean:.3f}" for s in pair))
-                rows.append(cells)
+            for start in dict.fromkeys(x.start for x in same):
+                by_reference = {x.reference: x for x in same if x.start == start}
+                cells = [_both(r, task, by_reference[c], None) for c in columns]
+                rows.append([start or "raw", *cells])
+            trained = f", reward {reward}" if reward else ""
             found.append(
                 Part(
-                    f"{task.name}: start by KL reference, {last}",
+                    f"{task.name}: start by KL reference, {last}{trained}",
                     ["Start", *(f"KL to {c}" for c in columns)],
                     rows,
                     "Task score / naturalness score of the final weights (GRUE, section 5.2).",
                 )
             )
     return found
+
+
+def _last(row: Row) -> str:
+    return row.method.rpartition("+")[2]
 
 
 def comparisons(r: Results) -> Part | None:
@@ -193,7 +199,7 @@ def _pairs(r: Results) -> list[tuple[str, str]]:
     ]
 
 
-Paired = dict[str, tuple[Sequence[float], Sequence[float]]]
+Paired = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def _declared(r: Results, paired: Paired) -> Part:

@@ -89,6 +89,8 @@ def notes(r: Results) -> list[str]:
             f"{len(r.missing)} of {r.cells} cells are not finished: {', '.join(r.missing[:6])}"
             f"{', ...' if len(r.missing) > 6 else ''}; rows without all tasks have no aggregate."
         )
+    for name, why in r.failures.items():
+        found.append(f"{name} failed: {why}")
     if len(r.seeds) < SEEDS_FOR_INTERVAL:
         found.append(
             f"{len(r.seeds)} seed{'' if len(r.seeds) == 1 else 's'}: intervals are over examples "

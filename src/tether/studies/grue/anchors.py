@@ -78,6 +78,8 @@ def anchor(entry: Entry, rows: Examples) -> Anchor:
     if entry.metric is None:
         return Anchor(entry.name, entry.family, dropped=entry.missing)
     metric = entry.metric
+    if entry.family == "other":
+        return Anchor(entry.name, entry.family, signature(metric))
     better = max if metric.higher_is_better else min
     empty, copied = (
         value_of(metric, rows.samples(texts, metric)) for texts in ([""] * len(rows), rows.prompts)

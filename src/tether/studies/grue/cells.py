@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tether.analysis.grue import PERPLEXITY
 from tether.config.catalog import CATALOG, load
 from tether.config.checks import check_complete
 from tether.config.compose import layered
@@ -23,6 +24,7 @@ from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.studies.grue.methods import PLAIN, ZERO_SHOT, Method, changed, mapping_of
+from tether.studies.grue.metrics import part_of
 from tether.studies.grue.terms import SHORT, Terms, grouped
 from tether.studies.workers import Job
 
@@ -128,16 +130,18 @@ def own(plan: Plan, task: str, method: Method) -> dict[str, Any]:
     the place of the task's PPO."""
     short = "" if plan.mini else SHORT.get(task, "")
     last = method.recipe
-    for name in (f"grue-{short}-{method.start}-{last}", f"grue-{short}-{last}"):
-        if short and name in CATALOG["recipe"]:
-            return recipe_mapping(name)
-    mapping = mapping_of(last)
     if not short:
-        return mapping
-    plain, usual = recipe_mapping(PLAIN), recipe_mapping(f"grue-{short}-{PLAIN}")
-    if mapping["algorithm"]["kind"] == usual["algorithm"]["kind"]:
-        differs = changed(mapping["algorithm"], plain["algorithm"])
-        mapping["algorithm"] = {**usual["algorithm"], **differs}
+        return mapping_of(last)
+    usual = recipe_mapping(f"grue-{short}-{PLAIN}")["algorithm"]
+    for name in (f"grue-{short}-{method.start}-{last}", f"grue-{short}-{last}"):
+        if name in CATALOG["recipe"]:
+            mapping = recipe_mapping(name)
+            same = mapping["algorithm"]["kind"] == usual["kind"]
+            return {**mapping, "algorithm": usual} if same else mapping
+    mapping = mapping_of(last)
+    if mapping["algorithm"]["kind"] == usual["kind"]:
+        differs = changed(mapping["algorithm"], recipe_mapping(PLAIN)["algorithm"])
+        mapping["algorithm"] = {**usual, **differs}
     return mapping
 
 
@@ -170,7 +174,7 @@ def settings_of(plan: Plan, cell: Cell) -> RunSettings:
         merged = grouped(merge({"batch": {"prompts": 64}}, merged))
     merged = merge(merged, _place(plan, cell, merged))
     if cell.reward:
-        merged["rewards"] = {cell.reward: _as_reward(terms, cell.reward)}
+        merged["rewards"] = {cell.reward: _as_reward(cell.task, terms, cell.reward)}
     if cell.reference:
         merged["tethers"] = _with_reference(plan, cell, merged)
     where = f"the settings of {cell.name}"
@@ -221,9 +225,11 @@ def forerunner(plan: Plan, cell: Cell, method: str) -> Cell:
     return Cell(cell.task, other, cell.seed)
 
 
-def _as_reward(terms: Terms, name: str) -> dict[str, Any]:
-    part = {k: v for k, v in terms.parts.get(name, {"kind": name}).items() if k != "maximum"}
-    return {"kind": "metric", "metric": part}
+def _as_reward(task: str, terms: Terms, name: str) -> dict[str, Any]:
+    part = part_of(name, task, terms, "--rewards")
+    if part["kind"] == PERPLEXITY:
+        raise UserError("--rewards: perplexity is of the policy and not of its texts: no reward")
+    return {"kind": "metric", "metric": {k: v for k, v in part.items() if k != "maximum"}}
 
 
 def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,11 @@ class Entry:
     """Why it cannot be computed."""
 
 
-def entries(task: str, terms: Terms) -> list[Entry]:
-    """All metrics of both families. Raises UserError: a name that is no metric of texts."""
+def entries(task: str, terms: Terms, others: Sequence[str] = ()) -> list[Entry]:
+    """All metrics of both families, and further ones that are measured only.
+
+    Raises UserError: a name that is no metric of texts.
+    """
     definition = load("task", task)
     lists: dict[Family, Sequence[str]] = {
         "task": terms.metrics if terms.metrics is not None else definition.metrics,
@@ -44,24 +47,30 @@ def entries(task: str, terms: Terms) -> list[Entry]:
         if terms.naturalness is not None
         else definition.naturalness,
     }
-    found = []
+    found: list[Entry] = []
+    where = f"the metrics of {task}"
     for family in FAMILIES:
         for name in lists[family]:
             if any(e.name == name for e in found):
                 raise UserError(f"the metric '{name}' of {task} is named twice")
-            found.append(_entry(name, family, _part(name, task, terms, definition.rewards)))
+            found.append(_entry(name, family, part_of(name, task, terms, where)))
+    named = {e.name for e in found}
+    for name in others:
+        if name not in named:
+            found.append(_entry(name, "other", part_of(name, task, terms, "--rewards")))
     return found
 
 
-def _part(
-    name: str, task: str, terms: Terms, rewards: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """A metric's settings: of the terms, of the task's reward, else its defaults."""
+def part_of(name: str, task: str, terms: Terms, where: str) -> dict[str, Any]:
+    """A metric's settings: of the terms, of the task's reward, else its defaults.
+
+    Raises UserError: no metric has the name.
+    """
     if name in terms.parts:
         return dict(terms.parts[name])
     if name not in CATALOG["metric"]:
-        raise unknown("metric", name, [*kinds("metric"), PERPLEXITY], f"the metrics of {task}")
-    for reward in rewards.values():
+        raise unknown("metric", name, [*kinds("metric"), PERPLEXITY], where)
+    for reward in load("task", task).rewards.values():
         if reward["kind"] == name:  # a classifier is a reward and a metric by the same name
             return {"kind": name, name: {k: v for k, v in reward.items() if k not in _OF_A_REWARD}}
         metric = reward.get("metric")

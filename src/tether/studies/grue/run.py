@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,14 +89,20 @@ def main(
     for _, job in made:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
-    run_jobs(
-        [job for _, job in made],
-        plan.folder,
-        workers=workers,
-        per_device=per_device,
-        retry=retry,
-        console=console,
-    )
+    by_name = {job.name: (cell, job) for cell, job in made}
+    with ThreadPoolExecutor(1) as pool:  # metrics of one cell while others train
+        measured: list[Future[int]] = []
+        run_jobs(
+            [job for _, job in made],
+            plan.folder,
+            workers=workers,
+            per_device=per_device,
+            retry=retry,
+            console=console,
+            ended=lambda job: measured.append(pool.submit(measure, [by_name[job.name]], ready)),
+        )
+        for done in measured:
+            done.result()
     measure(made, ready)
     return plan.folder, all(scoring.finished(job.folder) for _, job in made)
 
@@ -203,7 +210,7 @@ def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> d
     for task in plan.tasks:
         job = next(j for c, j in made if c.task == task)
         rows = anchoring.examples(job.settings)
-        listed = entries(task, plan.terms[task])
+        listed = entries(task, plan.terms[task], plan.rewards)
         kept = anchoring.store(plan.folder, task, listed, rows)
         for a in kept:
             if a.dropped:

@@ -107,8 +107,8 @@ def house(task: str) -> Terms:
     """The terms of a task without further word: those of its PPO recipe."""
     base = recipe_mapping(f"grue-{SHORT[task]}-ppo") if task in SHORT else recipe_mapping("ppo-kl")
     algorithm = {k: v for k, v in base["algorithm"].items() if k in COUNTS}
-    tuned = {k: base[k] for k in ("updates", "batch", "optimizer") if k in base}
-    shared = {k: base[k] for k in ("model", "sampling") if k in base}
+    tuned: dict[str, Any] = {k: base[k] for k in ("updates", "batch", "optimizer") if k in base}
+    shared: dict[str, Any] = {k: base[k] for k in ("model", "sampling") if k in base}
     data = {k: v for k, v in base.get("data", {}).items() if k != "task"}
     evaluation = {"prompts": 512, "test_prompts": 512}
     parts = dict(PARTS)
