@@ -81,7 +81,7 @@ def main(
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
     """
     console = console or Console()
-    plan = plan_of(asked)
+    plan = with_test_rows(plan_of(asked))
     made = jobs(plan)
     _check(made)
     ready = prepare(plan, made, console)
@@ -108,7 +108,7 @@ def main(
 
 
 def plan_of(asked: Asked) -> Plan:
-    """Names looked up, terms joined. Raises UserError."""
+    """Names looked up, terms joined; reads no data. Raises UserError."""
     tasks = list(asked.tasks) or list(TASKS)
     for task in tasks:
         if task not in CATALOG["task"]:
@@ -140,7 +140,7 @@ def plan_of(asked: Asked) -> Plan:
         overrides=asked.overrides,
     )
     _check_references(plan)
-    return _with_test_rows(plan)
+    return plan
 
 
 def _check_references(plan: Plan) -> None:
@@ -175,15 +175,21 @@ def data_of(folder: Path, task: str) -> str:
     return str(found[0])
 
 
-def _with_test_rows(plan: Plan) -> Plan:
-    """Where a task's source has no test split with references, test rows are held out."""
+def with_test_rows(plan: Plan) -> Plan:
+    """Where a task's source has no test or validation split with references, rows are held out, of
+    a small set at most a quarter for each."""
     terms = dict(plan.terms)
     for task in plan.tasks:
-        (cell, job), *_ = jobs(replace(plan, tasks=[task], methods=_zero(plan), seeds=[0]))
-        data = job.settings.data
-        if not data.test_rows and source_of(data).own("test") is None:
-            held = {"data": {"test_rows": job.settings.evaluation.test_prompts}}
-            terms[cell.task] = joined(terms[cell.task], Terms(all=held))
+        _, job = jobs(replace(plan, tasks=[task], methods=_zero(plan), seeds=[0]))[0]
+        data, source = job.settings.data, source_of(job.settings.data)
+        held = {"validation_rows": data.validation_rows, "test_rows": data.test_rows}
+        wanted = {k: held[k] for k in held if source.own(k.removesuffix("_rows")) is None}
+        if "test_rows" in wanted and not data.test_rows:
+            wanted["test_rows"] = job.settings.evaluation.test_prompts
+        if wanted:
+            most = max(1, len(source.read("train")) // 4)
+            rows = {k: min(v, most) for k, v in wanted.items()}
+            terms[task] = joined(terms[task], Terms(all={"data": rows}))
     return replace(plan, terms=terms)
 
 

@@ -116,7 +116,7 @@ def house(task: str) -> Terms:
         model = {"model": "bert-base-multilingual-cased", "layer": 9, "language": "de"}
         parts["bert_score"] = {"kind": "bert_score", **model}
     return Terms(
-        all={**shared, "data": data, "evaluation": evaluation},
+        all={**shared, "data": data, "evaluation": evaluation, "checkpoint": {"keep": 1}},
         tuned={**tuned, "algorithm": algorithm, "evaluation": base.get("evaluation", {})},
         parts=parts,
     )
