@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tether.cli.main import main as tether
 from tether.config.errors import UserError
 from tether.reports.grue import tables
 from tether.reports.grue.results import read
+from tether.reports.grue.write import notes
 from tether.reports.grue.write import write as write_report
 
 ROWS = {
@@ -118,6 +120,16 @@ def test_scores_of_other_anchors_do_not_count(tmp_path: Path) -> None:
     file = tmp_path / "commongen" / "ppo-seed0" / "scores.json"
     file.write_text(file.read_text().replace("stamp of commongen", "another stamp"))
     assert read(tmp_path).missing == ("commongen/ppo-seed0",)
+
+
+def test_unequal_samples_are_said(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0], value)
+    assert "not at equal samples" not in " ".join(notes(read(tmp_path)))
+    declared = json.loads((tmp_path / "grue.json").read_text())
+    next(c for c in declared["cells"] if c["name"] == "imdb/nlpo-seed0")["completions"] = 96
+    (tmp_path / "grue.json").write_text(json.dumps(declared))
+    said = "imdb: not at equal samples (completions: ppo 64, nlpo 96, supervised+ppo 64)."
+    assert said in notes(read(tmp_path))
 
 
 def test_the_matrix_of_rewards(tmp_path: Path) -> None:

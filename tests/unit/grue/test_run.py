@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,7 +18,8 @@ from tether.analysis.grue import on_scale
 from tether.config.errors import UserError
 from tether.records import read_lines
 from tether.reports.grue.results import read
-from tether.studies.grue.run import Asked, declare, jobs, plan_of, prepare, with_test_rows
+from tether.studies.grue.declaration import declare
+from tether.studies.grue.run import Asked, jobs, plan_of, prepare, with_test_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 WORDS = [
@@ -138,20 +140,28 @@ def _same_examples(folder: Path) -> None:
         assert len(seen) == 1
 
 
-def test_what_was_declared_stays(tmp_path: Path) -> None:
-    asked = Asked(["commongen"], ["ppo", "nlpo"], mini=True, out=tmp_path / "o")
-    plan = plan_of(asked)
-    made = jobs(plan)
-    ready = prepare(plan, made, Console(quiet=True))
-    declare(plan, asked, made, ready)
+def test_what_was_declared_stays_and_the_rest_may_grow(tmp_path: Path) -> None:
+    def cells(*methods: str, tasks: tuple[str, ...] = ("commongen",), **more: Any) -> Any:
+        plan = plan_of(Asked(tasks, methods, mini=True, out=tmp_path / "o", **more))
+        return plan, jobs(plan), dict.fromkeys(tasks, "stamp")
+
+    file = tmp_path / "o" / "grue.json"
+    declare(*cells("ppo", "nlpo"), [("nlpo", "ppo")])
+    declare(*cells("ppo", "nlpo"), [("ppo", "nlpo")])  # nothing has run yet
     record = tmp_path / "o" / "commongen" / "ppo-seed0" / "record.jsonl"
     record.parent.mkdir(parents=True)
     record.touch()
-    later = Asked(["commongen"], ["ppo", "nlpo"], mini=True, primary=[("nlpo", "ppo")])
     with pytest.raises(UserError, match="there are results already"):
-        declare(plan, later, made, ready)
+        declare(*cells("ppo", "nlpo"), [("nlpo", "ppo")])
+    with pytest.raises(UserError, match="with budgets"):
+        declare(*cells("ppo", budgets=[3.0]))
+    declare(*cells("rloo", tasks=("imdb",), seeds=2))
+    grown = json.loads(file.read_text())
+    assert grown["tasks"] == ["commongen", "imdb"] and grown["seeds"] == [0, 1]
+    assert list(grown["rows"]) == ["zero-shot", "ppo", "nlpo", "rloo"]
+    assert grown["primary"] == [["ppo", "nlpo"]] and len(grown["cells"]) == 3 + 3
     with pytest.raises(UserError, match="unknown method 'npo' in --primary"):
-        declare(plan, Asked(primary=[("npo", "ppo")]), made, ready)
+        declare(*cells("ppo", tasks=("totto",))[:2], {}, [("npo", "ppo")])
 
 
 def test_rows_are_held_out_where_a_set_has_no_test_split(tmp_path: Path) -> None:

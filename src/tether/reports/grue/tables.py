@@ -20,7 +20,7 @@ TESTED_AT_MOST = 20
 
 def leaderboard(r: Results, budget: float | None) -> Part:
     """Aggregates, best first; drift and completions beside them."""
-    where = "final weights" if budget is None else f"best weights within {budget:g} nats"
+    where = "final weights" if budget is None else f"best weights within {nats(budget)}"
     found = []
     for row in r.rows:
         task, natural = (r.aggregate(row, f, budget) for f in FAMILIES)
@@ -38,7 +38,7 @@ def leaderboard(r: Results, budget: float | None) -> Part:
 def by_task(r: Results, budget: float | None) -> Part:
     """Task score / naturalness score of every row on every task; the fewer of the two are the
     columns."""
-    where = "final weights" if budget is None else f"within {budget:g} nats"
+    where = "final weights" if budget is None else f"within {nats(budget)}"
     title = f"Task score / naturalness score, {where}"
     if len(r.tasks) < len(r.rows):
         rows = [[x.label, *(_both(r, t, x, budget) for t in r.tasks)] for x in r.rows]
@@ -58,7 +58,7 @@ def of_task(r: Results, task: Task) -> list[Part]:
     for row in r.rows:
         for budget in [r.budget, None] if row.tuned else [None]:
             scores = [r.score(task, row, f, budget) for f in FAMILIES]
-            name = "final" if budget is None else f"within {budget:g} nats"
+            name = "final" if budget is None else f"within {nats(budget)}"
             rows.append([row.label, name, *map(shown, scores), _drift(r, row, budget, task)])
     found = [
         Part(
@@ -82,7 +82,7 @@ def _budgets(r: Results, task: Task, tuned: Sequence[Row]) -> Part:
         rows.append([row.label, row.start or "raw", *values])
     return Part(
         f"{task.name}: task score at equal KL budgets",
-        ["Method", "Start", *(f"{b:g} nats" for b in r.budgets)],
+        ["Method", "Start", *map(nats, r.budgets)],
         rows,
         "Best weights by validation reward within the budget, nats per completion from where the "
         "method starts: compare methods of one start.",
@@ -210,7 +210,7 @@ def _declared(r: Results, paired: Paired) -> Part:
         for name, c in found.items()
     ]  # fmt: skip
     return Part(
-        f"Primary comparisons, aggregate score within {r.budget:g} nats",
+        f"Primary comparisons, aggregate score within {nats(r.budget)}",
         ["Pair", "Difference", "95 % over seeds", "p", "p (Holm)", "Verdict"],
         rows,
         f"Declared before the runs; paired by seed, t-interval, exact sign-flip test, margin "
@@ -237,7 +237,7 @@ def _exploratory(r: Results, paired: Paired) -> Part:
         interval = f"[{low:.3f}, {high:.3f}]"
         rows.append([name, f"{mean:+.3f}", interval, f"{p[name]:.3g}", f"{adjusted[name]:.3g}"])
     return Part(
-        f"Exploratory comparisons, aggregate score within {r.budget:g} nats",
+        f"Exploratory comparisons, aggregate score within {nats(r.budget)}",
         ["Pair", "Difference", "95 % over seeds", "p", "p (Holm)"],
         rows,
         "No comparison was declared before the runs, so there is no verdict. Pairs of one start; "
@@ -256,7 +256,7 @@ def _over_examples(r: Results, pairs: Sequence[tuple[str, str]]) -> Part:
             interval = NONE if found is None else f"[{found[1]:.3f}, {found[2]:.3f}]"
             rows.append([f"{a} - {b}", task.name, f"{first.mean - second.mean:+.3f}", interval])
     return Part(
-        f"Differences of task scores within {r.budget:g} nats, over examples only",
+        f"Differences of task scores within {nats(r.budget)}, over examples only",
         ["Pair", "Task", "Difference", "95 % over examples"],
         rows,
         f"{_seeds(r)}: the intervals say how far other examples would move the difference, not how "
@@ -274,6 +274,11 @@ def shown(score: Score | None) -> str:
     if 1 < len(score.seeds) < SEEDS_FOR_INTERVAL:
         text += f" ({', '.join(f'{v:.3f}' for v in score.seeds)})"
     return text
+
+
+def nats(budget: float) -> str:
+    """`1 nat`, `4 nats`."""
+    return f"{budget:g} nat{'' if budget == 1 else 's'}"
 
 
 def _drift(r: Results, row: Row, budget: float | None, task: Task | None = None) -> str:
@@ -302,8 +307,8 @@ def _interval(r: Results) -> str:
 
 def _about(r: Results, budget: float | None) -> str:
     chosen = (
-        f"Methods that train on a reward stand with their best validation weights within {budget:g}"
-        " nats of where they start; the others with their final ones. "
+        "Methods that train on a reward stand with their best validation weights within "
+        f"{nats(budget)} of where they start; the others with their final ones. "
         if budget is not None
         else ""
     )

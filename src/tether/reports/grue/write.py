@@ -30,6 +30,9 @@ BOARD = (
     *("naturalness_low", "naturalness_high", "interval_over", "seeds", "tasks"),
 )
 
+SAME = 1.1
+"""Ratio up to which numbers of completions count as equal: groups are not cut."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -89,6 +92,7 @@ def notes(r: Results) -> list[str]:
             f"{len(r.missing)} of {r.cells} cells are not finished: {', '.join(r.missing[:6])}"
             f"{', ...' if len(r.missing) > 6 else ''}; rows without all tasks have no aggregate."
         )
+    found += _unequal(r)
     for name, why in r.failures.items():
         found.append(f"{name} failed: {why}")
     if len(r.seeds) < SEEDS_FOR_INTERVAL:
@@ -96,6 +100,17 @@ def notes(r: Results) -> list[str]:
             f"{len(r.seeds)} seed{'' if len(r.seeds) == 1 else 's'}: intervals are over examples "
             f"only, and nothing is decided. Intervals over seeds come from {SEEDS_FOR_INTERVAL} on."
         )
+    return found
+
+
+def _unequal(r: Results) -> list[str]:
+    """Tasks whose methods were trained at different times on different numbers of completions."""
+    found = []
+    for task, by_row in r.completions.items():
+        counts = {x.label: by_row[x.label] for x in r.rows if x.tuned and x.label in by_row}
+        if counts and max(counts.values()) > SAME * min(counts.values()):
+            each = ", ".join(f"{k} {v}" for k, v in counts.items())
+            found.append(f"{task}: not at equal samples (completions: {each}).")
     return found
 
 

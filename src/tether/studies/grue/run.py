@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from tether.analysis.comparisons import PRIMARY_AT_MOST
 from tether.analysis.grue import Anchor
 from tether.config.catalog import CATALOG
 from tether.config.errors import UserError
@@ -23,6 +21,7 @@ from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
 from tether.studies.grue.cells import RAW, Cell, Plan, jobs, tuned
+from tether.studies.grue.declaration import MARGIN, declare
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
 from tether.studies.grue.metrics import Entry, entries
 from tether.studies.grue.terms import TASKS, Terms, house, joined
@@ -30,10 +29,6 @@ from tether.studies.grue.terms import read as read_terms
 from tether.studies.workers import Job, run_jobs
 from tether.tasks.reading import ENDINGS
 from tether.tasks.source import source_of
-
-DECLARED = "grue.json"
-MARGIN = 0.01
-"""Default equivalence margin of the primary comparisons, on the scale of the aggregate."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,8 @@ def main(
     made = jobs(plan)
     _check(made)
     ready = prepare(plan, made, console)
-    declare(plan, asked, made, ready)
+    stamps = {task: r.stamp for task, r in ready.items()}
+    declare(plan, made, stamps, asked.primary, asked.margin)
     for _, job in made:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
@@ -236,62 +232,3 @@ def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> int
             r = ready[cell.task]
             count += scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
     return count
-
-
-def declare(
-    plan: Plan, asked: Asked, made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]
-) -> None:
-    """Write grue.json. What was declared cannot change once there are results.
-
-    Raises UserError: a primary comparison of no method, more than 6, or other ones than before.
-    """
-    labels = list(dict.fromkeys(c.label for c, _ in made))
-    for pair in asked.primary:
-        for name in pair:
-            if name not in labels:
-                raise unknown("method", name, labels, "--primary")
-    if len(asked.primary) > PRIMARY_AT_MOST:
-        raise UserError(f"--primary declares at most {PRIMARY_AT_MOST} comparisons")
-    declared = {"primary": [list(p) for p in asked.primary], "margin": asked.margin}
-    file = plan.folder / DECLARED
-    rows = {
-        c.label: {
-            "method": c.method.name,
-            "start": c.method.start,
-            "tuned": tuned(plan, c.task, c.method),
-            "trained_on": c.reward,
-            "reference": c.reference,
-        }
-        for c, _ in made
-    }
-    if file.is_file():
-        old = json.loads(file.read_text(encoding="utf-8"))
-        before = {"primary": old["primary"], "margin": old["margin"]}
-        if before != declared and any(plan.folder.glob("*/*/record.jsonl")):
-            raise UserError(
-                f"{file} declares other primary comparisons, and there are results already; take "
-                "another --out FOLDER"
-            )
-    content = {
-        "mini": plan.mini,
-        "tasks": list(plan.tasks),
-        "rows": rows,
-        "seeds": list(plan.seeds),
-        "budgets": made[0][1].settings.evaluation.budgets,
-        **declared,
-        "anchors": {t: r.stamp for t, r in ready.items()},
-        "cells": [
-            {
-                "name": c.name,
-                "task": c.task,
-                "label": c.label,
-                "seed": c.seed,
-                "completions": scoring.completions_trained(dump(j.settings)),
-            }
-            for c, j in made
-        ],
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
