@@ -65,6 +65,19 @@ def test_names_that_are_no_method(names: list[str], said: str) -> None:
         parse(names)
 
 
+def test_a_recipe_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "def held():\n    return {'tethers': {'kl': {'kind': 'kl', 'coef': 0.7}}, 'updates': 3}\n"
+    )
+    p = plan(tmp_path, "mine.py:held", seeds=[4])
+    zero, mine = jobs(p)
+    assert (zero[1].name, zero[1].settings.seed) == ("commongen/zero-shot", 0)
+    s = mine[1].settings
+    assert (s.tethers["kl"]["coef"], s.algorithm["kind"], s.seed) == (0.7, "ppo", 4)
+    assert s.updates == 200  # the task's terms, not the recipe's
+
+
 def test_a_reward_model_is_no_method() -> None:
     with pytest.raises(UserError, match="trains no policy"):
         mapping_of("imdb-classifier")

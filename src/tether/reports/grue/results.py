@@ -77,7 +77,7 @@ class Task:
     perplexity: float | None
     """Of the model as it is, on the human text."""
     cells: Mapping[str, Mapping[int, Cell]]
-    """row -> seed -> cell; the model as it is has the same cell on every seed."""
+    """row -> seed -> cell; zero-shot has the same cell on every seed."""
 
 
 @dataclass(frozen=True)

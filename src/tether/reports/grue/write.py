@@ -30,6 +30,7 @@ BOARD = (
     *("naturalness_low", "naturalness_high", "interval_over", "seeds", "tasks"),
 )
 
+STYLE = "<style>h3{margin:28px 0 4px}</style>"
 SAME = 1.1
 """Ratio up to which numbers of completions count as equal: groups are not cut."""
 
@@ -134,7 +135,7 @@ def _markdown(r: Results) -> str:
 
 def _page(r: Results) -> str:
     drawn: dict[str, dict[str, Any]] = {}
-    body = [f"<p class='note'>{escape(n)}</p>" for n in notes(r)]
+    body = [STYLE, *(f"<p class='note'>{escape(n)}</p>" for n in notes(r))]
     body += [html(p) for p in _tables(r)]
     for task in r.tasks:
         body.append(f"<h2>{escape(task.name)}</h2>")

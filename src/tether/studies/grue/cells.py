@@ -100,7 +100,7 @@ def tuned(plan: Plan, task: str, method: Method) -> bool:
     """Whether a method trains on a reward (the algorithm says so)."""
     if not method.recipe:
         return False
-    kind = str(own(plan, task, method).get("algorithm", {}).get("kind", PLAIN))
+    kind = str(own(plan, task, method)["algorithm"]["kind"])
     uses: bool = load("algorithm", kind, f"the method {method.name}").uses_rewards
     return uses
 
@@ -112,8 +112,10 @@ def cells(plan: Plan) -> list[Cell]:
         for task in plan.tasks:
             for method in plan.methods.values():
                 if not tuned(plan, task, method):
-                    if method.recipe or number == 0:
+                    if method.recipe:
                         out.append(Cell(task, method, seed))
+                    elif number == 0:
+                        out.append(Cell(task, method, 0))  # no seed has a part in it
                     continue
                 for reward in plan.rewards or [""]:
                     for reference in plan.references or [""]:
@@ -248,7 +250,7 @@ def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[s
     if cell.reference == (cell.method.start or RAW):
         return tethers  # where it starts: its initial weights
     if cell.reference == RAW:
-        path = settings_of(plan, Cell(cell.task, plan.methods[ZERO_SHOT], cell.seed)).model.path
+        path = settings_of(plan, Cell(cell.task, plan.methods[ZERO_SHOT], 0)).model.path
     else:
         path = exported(plan, cell, cell.reference)
     return {k: {**v, "model": path} if k in held else v for k, v in tethers.items()}

@@ -93,7 +93,7 @@ def mapping_of(recipe: str) -> dict[str, Any]:
     mapping = recipe_mapping(recipe)
     if mapping.get("job", "policy") != "policy":
         raise UserError(f"--methods: '{recipe}' is a {mapping['job']} recipe; it trains no policy")
-    return mapping
+    return {**mapping, "algorithm": {"kind": PLAIN, **mapping.get("algorithm", {})}}
 
 
 def changed(mapping: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
