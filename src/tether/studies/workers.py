@@ -38,6 +38,7 @@ from tether.config.run import RunSettings
 from tether.reports.runs import FAILURES
 from tether.studies.warm import Fork, Warm, architectures
 from tether.studies.watch import Left, Watch
+from tether.train.lock import held
 
 PAUSE = 0.2
 """Seconds between looks at the workers."""
@@ -160,8 +161,8 @@ class Pool:
         """Take the first run whose forerunners have ended; those of a failed one fail with it."""
         for job in tuple(pending):
             broken = next((n for n in job.after if n in self.failures), None)
-            if broken is None and not ended.issuperset(job.after):
-                continue
+            if broken is None and (not ended.issuperset(job.after) or held(job.folder)):
+                continue  # held: a worker of a study that was killed finishes its update
             pending.remove(job)
             if broken is None:
                 return job
@@ -229,7 +230,7 @@ def run_jobs(
             while (pending or pool.running) and not asked.count:
                 while free and (job := pool.ready(pending, whole)) is not None:
                     pool.start(job, free.popleft())
-                if not pool.running:
+                if not pool.running and not any(held(j.folder) for j in pending):
                     break  # what is left waits for a run that was stopped
                 time.sleep(PAUSE)
                 for w in pool.running:

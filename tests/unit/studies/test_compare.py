@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from tether.studies import workers
 from tether.studies.compare import Study, from_recipes, main, plan, read_study, run_study
 from tether.studies.watch import Left, Watch
 from tether.studies.workers import run_jobs, slots
+from tether.train.lock import held, writing
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -246,6 +248,30 @@ def test_a_run_waits_for_what_it_starts_from(stand_in: Path, tmp_path: Path) -> 
     said = out.getvalue()
     assert "never-seed0: FAILED, as broken-seed0, which it starts from" in said
     assert re.search(r"later-seed0: finished; 4 of 4 runs, 0 s left", said)
+
+
+def test_a_run_that_is_still_written_is_waited_for(stand_in: Path, tmp_path: Path) -> None:
+    study = make(tmp_path / "s", "PPO", seeds=1)
+    (job,) = plan(study)
+    write_yaml(_parent(job.config), dump(job.settings))
+    job.folder.mkdir(parents=True)
+    write_yaml(job.folder / "config.yaml", dump(job.settings))
+    released: list[float] = []
+
+    def release() -> None:
+        time.sleep(0.5)
+        released.append(time.monotonic())
+        lock.__exit__(None, None, None)
+
+    lock = writing(job.folder)
+    lock.__enter__()
+    assert held(job.folder) and not held(tmp_path)
+    thread = threading.Thread(target=release)
+    thread.start()
+    run_jobs([job], study.folder, workers=1, per_device=1, retry=False, console=Console(quiet=True))
+    thread.join()
+    assert float(calls(job.folder)[0][4]) > released[0]
+    assert not held(job.folder)
 
 
 def _parent(path: Path) -> Path:
