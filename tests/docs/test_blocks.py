@@ -15,6 +15,8 @@ from tests.forked import launch
 from tether.cli import studies
 from tether.cli.main import main
 from tether.studies.compare import from_recipes, plan
+from tether.studies.grue.cells import jobs
+from tether.studies.grue.run import Asked, plan_of
 
 SPECIAL = ("compare", "quickstart")
 LINES = [(page, line, words) for page in PAGES for line, words in commands(page)]
@@ -92,6 +94,9 @@ def test_commands_work(
         words = [*words, "--dry-run"]
     if words[0] in SPECIAL:
         monkeypatch.setattr(f"tether.studies.{words[0]}.main", planned)
+    if words[:2] == ["grue", "run"]:
+        monkeypatch.setattr("tether.studies.grue.run.main", benchmarked)
+        monkeypatch.setattr("tether.cli.grue._show", print)
     if words[0] == "reward-model":
         words = rewarded(words, monkeypatch)
     if words[:2] == ["doctor", "ppo-kl"]:
@@ -114,6 +119,11 @@ def rewarded(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("tether.train.reward_average.average", told)
     monkeypatch.setattr("tether.studies.raters.read_form", told)
     return words
+
+
+def benchmarked(asked: Asked, **given: Any) -> tuple[Path, bool]:
+    """Stands in for a benchmark: every cell's settings are resolved and checked, nothing runs."""
+    return Path(jobs(plan_of(asked))[0][1].folder), True
 
 
 def planned(recipes: list[str] | None = None, **given: Any) -> int:

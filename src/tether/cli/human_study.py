@@ -107,7 +107,8 @@ def analyse(words: list[str]) -> int:
     p.add_argument("--seed", type=int, default=0, help="of the bootstrap intervals")
     p.add_argument("--json", action="store_true", help="print the result as JSON alone")
     given = p.parse(words)
-    from tether.reports.human_study import page, parts, summary, terminal
+    from tether.reports.human_study import page, parts, summary
+    from tether.reports.parts import terminal
     from tether.studies.human.analyse import analyse as run
     from tether.studies.human.analyse import as_json
 
@@ -146,7 +147,7 @@ def published(words: list[str]) -> int:
         print(json.dumps(found(), indent=1))
         return 0
     from tether.reports.human_published import parts
-    from tether.reports.human_study import terminal
+    from tether.reports.parts import terminal
 
     out = console()
     for part in parts():

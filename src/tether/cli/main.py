@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("tether.cli.after:merge", "one model from several runs of one initial model"),
     "evaluate": ("tether.cli.runs:evaluate", "reward and drift of a run's weights"),
     "generate": ("tether.cli.runs:generate", "completions of a run's weights"),
+    "grue": ("tether.cli.grue:grue", "the benchmark of seven tasks: run, report"),
     "human-study": ("tether.cli.human_study:human_study", "rating forms for people; what they say"),
     "list": ("tether.cli.listing:show_list", "algorithms, tethers, rewards, recipes..."),
     "recipes": ("tether.cli.listing:recipes", "show NAME: as YAML; eject NAME DIR: as files"),

@@ -70,7 +70,7 @@ def frontier(words: list[str]) -> int:
     p = Parser("frontier", "Reward against drift of finished runs: table, PNG, SVG, CSV, HTML.")
     p.add_argument("runs", nargs="+", help="run folders, or folders of run folders")
     p.add_argument("--folder", type=Path, default=None, help="where the files go")
-    p.add_argument("--budgets", type=_budgets, default=(), help="nats a completion, e.g. 1,2,4")
+    p.add_argument("--budgets", type=budgets, default=(), help="nats a completion, e.g. 1,2,4")
     given = p.parse(words)
     folders = [Path(text) for text in given.runs]
     missing = next((f for f in folders if not f.is_dir()), None)
@@ -82,7 +82,8 @@ def frontier(words: list[str]) -> int:
     return 0
 
 
-def _budgets(text: str) -> tuple[float, ...]:
+def budgets(text: str) -> tuple[float, ...]:
+    """`1,2,4`: nats greater than 0."""
     try:
         found = tuple(float(t) for t in text.split(","))
     except ValueError:

@@ -8,7 +8,7 @@ from tether.config.errors import UserError
 from tether.config.run import AfterSettings, ClassifierSettings, RunSettings
 
 _AT_LEAST: dict[str, float] = {
-    "updates": 1,
+    "updates": 0,
     "threads": 1,
     "batch.prompts": 1,
     "batch.microbatch": 1,
@@ -22,6 +22,7 @@ _AT_LEAST: dict[str, float] = {
     "evaluation.human_rows": 0,
     "evaluation.human_tokens": 2,
     "evaluation.samples": 0,
+    "evaluation.test_samples": 0,
     "data.validation_rows": 0,
     "data.test_rows": 0,
     "data.prompt_tokens": 1,

@@ -176,6 +176,8 @@ class EvaluationSettings:
     every update all the same."""
     samples: int = 8
     """Completions written to samples.jsonl at every evaluation."""
+    test_samples: int | None = None
+    """The same on test prompts; default: as `samples`."""
     seed: int = 0
     """Of evaluation sampling, apart from the run's seed."""
 
@@ -281,7 +283,7 @@ class RunSettings:
     """Name in tables and plots; default: the algorithm and its tethers."""
     seed: int = 0
     updates: int = 40
-    """Rollout + optimise cycles."""
+    """Rollout + optimise cycles; 0 = the model is evaluated as it is."""
     threads: int | None = None
     """Torch threads of this process; default: torch's own choice."""
     model: ModelSettings = field(default_factory=ModelSettings)

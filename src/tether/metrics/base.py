@@ -139,6 +139,13 @@ class Metric(ABC):
         return True
 
     @property
+    def best(self) -> float:
+        """Best value that it can take, as it is set; infinite where there is none. Call `prepare`
+        before."""
+        low, high = self.bounds
+        return high if self.higher_is_better else low
+
+    @property
     def no_reward(self) -> str:
         """Why this metric, as it is set, cannot be a reward; empty = it can."""
         return "" if self.per_sample else "it has a value for a corpus only"

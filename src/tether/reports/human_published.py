@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tether.analysis import published_ratings as paper
-from tether.reports.human_study import Part
+from tether.reports.parts import Part
 
 
 def parts() -> list[Part]:

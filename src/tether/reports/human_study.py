@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from rich import box
-from rich.console import Group
-from rich.markup import escape as plain
-from rich.table import Table
-from rich.text import Text
-
 from tether.analysis.human_study import ChoiceResult, RatingResult
 from tether.analysis.preferences import win_probability
 from tether.analysis.rank_agreement import RankAgreement
+from tether.reports.parts import Part, html
 from tether.reports.style import CSS
 
 ORDINARY = "Takes every rating as independent, which ratings of one text or one person are not."
@@ -50,16 +45,6 @@ class HumanStudy:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Part:
-    """A table with its title and, where needed, a sentence."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    note: str = ""
-
-
 def summary(study: HumanStudy) -> str:
     """One sentence: who rated what, and what is left of it."""
     used = [s for s in study.sheets if not s.excluded]
@@ -79,17 +64,6 @@ def parts(study: HumanStudy) -> list[Part]:
     return [*found, _sheets(study)]
 
 
-def terminal(part: Part) -> Group:
-    """One part for a terminal."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for i, name in enumerate(part.head):
-        table.add_column(plain(name), justify="right" if i else "left", overflow="fold")
-    for row in part.rows:
-        table.add_row(*(plain(c) for c in row))
-    note = [Text(part.note, style="dim")] if part.note else []
-    return Group(Text(part.title, style="bold"), *note, table)
-
-
 def section(study: HumanStudy) -> str:
     """HTML for a page of its own or a part of another; every text is escaped."""
     title = f"Human study: {study.task}" if study.task else "Human study"
@@ -97,16 +71,7 @@ def section(study: HumanStudy) -> str:
     out.append(f"<p>{escape(summary(study))}</p><p class='sub'>{escape(study.rule)}</p>")
     notes = [*study.notes, *(f"{a.axis}: {n}" for a in study.axes for n in a.notes)]
     out += [f"<p class='note'>{escape(n)}</p>" for n in notes]
-    for part in parts(study):
-        head = "".join(f"<th>{escape(h)}</th>" for h in part.head)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in part.rows
-        )
-        note = f"<p class='sub'>{escape(part.note)}</p>" if part.note else ""
-        out.append(
-            f"<h3>{escape(part.title)}</h3>{note}<div class='wide'><table><thead><tr>{head}</tr>"
-            f"</thead><tbody>{rows}</tbody></table></div>"
-        )
+    out += [html(part) for part in parts(study)]
     return "\n".join([*out, "</section>"])
 
 

@@ -96,11 +96,18 @@ class Study:
         return tuple(sorted({s.seed for m in self.methods for s in m.seeds}))
 
 
-def study(runs: Sequence[Run], plan: Plan | None = None, budgets: Sequence[float] = ()) -> Study:
+def study(
+    runs: Sequence[Run],
+    plan: Plan | None = None,
+    budgets: Sequence[float] = (),
+    *,
+    apart: Sequence[str] = (),
+) -> Study:
     """All methods of the runs, in order of appearance.
 
     Args:
         budgets: nats per completion; default 1, 2, 4, 8, 16.
+        apart: those of `SHARED` that differ on purpose (each seed has its own initial model).
     Raises:
         UserError: when no run has a finite evaluation, or one lacks the initial model.
     """
@@ -133,7 +140,7 @@ def study(runs: Sequence[Run], plan: Plan | None = None, budgets: Sequence[float
         split=split,
         areas=highest <= 1.0 and lowest_start < 1.0,
         plan=plan or Plan(),
-        notes=_notes(runs, split, start, highest),
+        notes=_notes(runs, split, start, highest, apart),
     )
 
 
@@ -225,9 +232,11 @@ def unlike(runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def _notes(runs: Sequence[Run], split: str, start: float | None, highest: float) -> tuple[str, ...]:
+def _notes(
+    runs: Sequence[Run], split: str, start: float | None, highest: float, apart: Sequence[str]
+) -> tuple[str, ...]:
     notes = []
-    if differ := unlike(runs):
+    if differ := [key for key in unlike(runs) if key not in apart]:
         notes.append(
             f"These runs differ in {', '.join(differ)}: their rewards or drifts are of different "
             "things, and neither means nor curves over them say anything."

@@ -59,7 +59,15 @@ def page(study: Study, charts: dict[str, dict[str, Any]], prompts: Sequence[Prom
         "<h2>Over the updates</h2><figure><div id='history'></div></figure>",
         _provenance(study),
     ]
-    body = "\n".join(p for p in parts if p)
+    return document(title, "\n".join(p for p in parts if p), charts)
+
+
+def document(title: str, body: str, charts: dict[str, dict[str, Any]]) -> str:
+    """A self-contained page around `body` (HTML), which has an element for each chart.
+
+    Args:
+        charts: element id -> Vega-Lite dict.
+    """
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'

@@ -33,6 +33,10 @@ class LearnedClassifier(_Learned):
 
     name: ClassVar[str] = "classifier"
 
+    @property
+    def best(self) -> float:
+        return super().best if self.classifier.is_raw else 1.0  # of a probability
+
     def check(self) -> None:
         self.classifier.check()
 

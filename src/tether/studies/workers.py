@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -37,6 +37,8 @@ from tether.config.errors import UserError
 from tether.config.run import RunSettings
 from tether.reports.runs import FAILURES
 from tether.studies.warm import Fork, Warm, architectures
+from tether.studies.watch import Left, Watch
+from tether.train.lock import held
 
 PAUSE = 0.2
 """Seconds between looks at the workers."""
@@ -70,35 +72,8 @@ class Job:
     folder: Path
     config: Path
     log: Path
-
-
-@dataclass
-class Watch:
-    """Counts the completed updates of a growing record; a resumed run may shorten it first."""
-
-    record: Path
-    offset: int = 0
-    updates: int = 0
-    ended: bool = False
-
-    def look(self) -> None:
-        try:
-            size = self.record.stat().st_size
-        except FileNotFoundError:
-            return
-        if size < self.offset:
-            self.offset = self.updates = 0
-        with open(self.record, "rb") as f:
-            f.seek(self.offset)
-            new = f.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        for text in whole.splitlines():
-            # inside a JSON string the quotes would be escaped, so this is the key
-            if b'"kind": "update"' in text:
-                self.updates = max(self.updates, int(json.loads(text)["update"]))
-            elif b'"kind": "end"' in text:
-                self.ended = True
+    after: tuple[str, ...] = ()
+    """Names of the runs that it starts from: it waits for them, and fails with them."""
 
 
 @dataclass
@@ -130,6 +105,7 @@ class Pool:
     failures: dict[str, dict[str, Any]]
     warm: Warm | None = None
     running: list[Worker] = field(default_factory=list)
+    left: Left = field(default_factory=lambda: Left(0))
 
     def start(self, job: Job, slot: dict[str, str]) -> None:
         resume = _can_resume(job)
@@ -161,21 +137,40 @@ class Pool:
             status = w.process.returncode
             if w.watch.ended:
                 self.failures.pop(w.job.name, None)
-                said = "finished"
+                said = f"finished; {self.left.one_less()}"
             elif status in STOPPED or status == -signal.SIGTERM:
                 said = f"stopped after update {w.watch.updates}"
             else:
                 error = _last_line(w.job.log)
-                self.failures[w.job.name] = {
-                    "method": w.job.method,
-                    "seed": w.job.seed,
-                    "returncode": status,
-                    "error": error,
-                }
+                self.fail(w.job, status, error)
                 said = f"FAILED after update {w.watch.updates} (status {status}): {error}"
             self.save()
             self.console.print(f"{w.job.name}: {said}", markup=False, highlight=False)
         return done
+
+    def fail(self, job: Job, status: int | None, error: str) -> None:
+        self.left.one_less()
+        self.failures[job.name] = {
+            "method": job.method,
+            "seed": job.seed,
+            "returncode": status,
+            "error": error,
+        }
+
+    def ready(self, pending: deque[Job], ended: set[str]) -> Job | None:
+        """Take the first run whose forerunners have ended; those of a failed one fail with it."""
+        for job in tuple(pending):
+            broken = next((n for n in job.after if n in self.failures), None)
+            if broken is None and (not ended.issuperset(job.after) or held(job.folder)):
+                continue  # held: a worker of a study that was killed finishes its update
+            pending.remove(job)
+            if broken is None:
+                return job
+            self.fail(job, None, f"{broken}, which it starts from, failed")
+            self.save()
+            said = f"{job.name}: FAILED, as {broken}, which it starts from"
+            self.console.print(said, markup=False, highlight=False)
+        return None
 
     def save(self) -> None:
         file = self.folder / FAILURES
@@ -204,9 +199,12 @@ def run_jobs(
     per_device: int,
     retry: bool,
     console: Console,
+    ended: Callable[[Job], object] = lambda job: None,
 ) -> None:
     """Run all jobs that are not finished, in order, as many at once as there are slots.
 
+    Args:
+        ended: called with each run that has finished, while the others go on: keep it short.
     Raises:
         SystemExit: 128 + signal, once every worker has stopped.
     """
@@ -223,13 +221,17 @@ def run_jobs(
     shown = [j for j in jobs if j.name not in pool.failures]
     counted = {j.name: before[j.name].updates for j in shown}
     total = sum(j.settings.updates for j in shown)
+    whole = {j.name for j in jobs if before[j.name].ended}
+    pool.left = Left(len(pending))
     pool.warm = _warm(pending, free)
     with _signals() as asked, _progress(console) as bars:
         bar = bars.add_task(_title(pool, len(jobs), len(pending)), total=total)
         try:
             while (pending or pool.running) and not asked.count:
-                while pending and free:
-                    pool.start(pending.popleft(), free.popleft())
+                while free and (job := pool.ready(pending, whole)) is not None:
+                    pool.start(job, free.popleft())
+                if not pool.running and not any(held(j.folder) for j in pending):
+                    break  # what is left waits for a run that was stopped
                 time.sleep(PAUSE)
                 for w in pool.running:
                     w.watch.look()
@@ -237,6 +239,9 @@ def run_jobs(
                 for w in pool.collect():
                     counted[w.job.name] = w.job.settings.updates
                     free.append(w.slot)
+                    if w.watch.ended:
+                        whole.add(w.job.name)
+                        ended(w.job)
                 left = len(pending) + len(pool.running)
                 bars.update(
                     bar,

@@ -1,6 +1,6 @@
 """NLPO's mask: only tokens that a mask policy finds likely may be sampled.
 
-    allowed(s) = R(psi(. | s))  |  the `floor` likeliest tokens of psi  |  {EOS}
+    allowed(s) = R(psi(. | s))  |  the `floor` likeliest tokens of psi but stops  |  {EOS}
     pi'(a | s) = pi(a | s) 1[a allowed] / sum over allowed b of pi(b | s)
 
 R is top-p (and top-k, min-p, a function of yours: a token must pass every rule that is on), psi the
@@ -23,6 +23,7 @@ configuration of IMDB). allenai/RL4LMs@97df0bd rebinds an attribute and never re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -79,8 +80,9 @@ class NLPOMask(Tether):
     """A rule of your own, `file.py:function`: logits [N,V] of the mask policy -> bool [N,V]. Tensor
     operations only."""
     floor: int = 1
-    """Likeliest tokens that are allowed whatever the rules say (RL4LMs@97df0bd 100). EOS comes on
-    top."""
+    """Likeliest tokens, stop tokens not counted, that are allowed whatever the rules say
+    (RL4LMs@97df0bd 100). So there is something to write where the rules leave EOS alone and a
+    minimum length forbids it. EOS comes on top."""
 
     acts_on: ClassVar[frozenset[Place]] = frozenset({"sampling"})
 
@@ -129,6 +131,11 @@ class NLPOMask(Tether):
             _function(self.function)
         self.age = 0
         """Updates since the copy took the policy in."""
+        self.stops: list[int] = []
+        """Stop tokens of the model."""
+
+    def meet(self, stops: tuple[int, ...]) -> None:
+        self.stops = list(stops)
 
     @property
     def home(self) -> str:
@@ -179,7 +186,11 @@ class NLPOMask(Tether):
                     f" {found.removeprefix('torch.')}"
                 )
             legal = legal & mine
-        return legal | top_k_set(x, self.floor)
+        token = torch.arange(x.shape[-1], device=x.device)
+        stop = torch.zeros_like(token, dtype=torch.bool)
+        for i in self.stops:
+            stop = stop | (token == i)
+        return legal | top_k_set(x.masked_fill(stop, -math.inf), self.floor)
 
     def after(self, unit: Unit, clock: Clock, measured: Measured) -> Iterable[Move | WeightEvent]:
         if unit != "update" or self.mask != "copy" or self.refresh is None:

@@ -214,8 +214,12 @@ class _Evaluation:
         """The first rows, for people to read."""
         own = self.plain.sequences.completion_mask & self.plain.sampled
         nats = per_sequence(self.policy.exact_kl["initial"], own).tolist()
-        out = []
-        for i, row in enumerate(self.rollout.row.tolist()[: self.agent.evaluation.samples]):
+        out: list[dict[str, Any]] = []
+        settings = self.agent.evaluation
+        most = settings.samples
+        if self.split == "test" and settings.test_samples is not None:
+            most = settings.test_samples
+        for i, row in enumerate(self.rollout.row.tolist()[:most]):
             out.append(
                 {
                     "agent": point.agent,

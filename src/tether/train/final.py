@@ -80,9 +80,12 @@ def sets_folder(policy: Path, name: str) -> Path:
 
 def _test(run: Run, agent: Agent) -> None:
     """Final weights first, then each different candidate once, written for every budget it won,
-    and the initial model, where every frontier begins."""
-    _write(run, agent, "final", [], run.update)
+    and the initial model, where every frontier begins. Without an update all of them are it."""
     table = run.best[agent.name].best
+    if run.update == 0:
+        _write(run, agent, "final", ["initial", *(f"budget:{b}" for b in table)], 0)
+        return
+    _write(run, agent, "final", [], run.update)
     for update in sorted({0} | {u for u, _ in table.values()}):
         run.heed()
         names = ["initial"] if update == 0 else []

@@ -33,3 +33,16 @@ def writing(folder: Path) -> Iterator[None]:
         f.write(str(os.getpid()))
         f.flush()
         yield
+
+
+def held(folder: Path) -> bool:
+    """Whether a process writes the folder now."""
+    file = folder / NAME
+    if not file.is_file():
+        return False
+    with open(file, encoding="utf-8") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

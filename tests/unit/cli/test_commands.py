@@ -177,7 +177,7 @@ def test_schema(run) -> None:
     run_keys = found["$defs"]["RunSettings"]["properties"]
     assert run_keys["updates"] == {
         "type": "integer",
-        "description": "Rollout + optimise cycles.",
+        "description": "Rollout + optimise cycles; 0 = the model is evaluated as it is.",
         "default": 40,
     }
     assert run_keys["algorithm"]["$ref"] == "#/$defs/part_algorithm"

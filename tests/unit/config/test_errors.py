@@ -51,7 +51,7 @@ MESSAGES = {
         "sampling.temperature in {recipe} is 0.0, must be greater than 0; "
         "evaluation.sampling.greedy decodes greedily"
     ),
-    "--updates 0": "updates in {recipe} is 0, must be at least 1",
+    "--updates -1": "updates in {recipe} is -1, must be at least 0",
     "--sampling.top_p 1.5": "sampling.top_p in {recipe} is 1.5, must be in (0, 1]",
     "--sampling hot": (
         "sampling of the command line is a mapping; set its parts: --sampling.KEY VALUE"

@@ -6,23 +6,31 @@ are the product's.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tether.config.errors import UserError
-from tether.config.text_values import read_yaml
+from tether.config.settings import dump
+from tether.config.text_values import read_yaml, write_yaml
 from tether.records import read_lines
 from tether.studies import workers
 from tether.studies.compare import Study, from_recipes, main, plan, read_study, run_study
-from tether.studies.workers import Watch, slots
+from tether.studies.watch import Left, Watch
+from tether.studies.workers import run_jobs, slots
+from tether.train.lock import held, writing
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -227,6 +235,74 @@ def test_a_failure_is_counted_and_the_others_go_on(stand_in: Path, tmp_path: Pat
     run_study(study, progress=False, retry=True)
     assert len(calls(broken)) == 1 and float(calls(broken)[0][4]) > 0  # begun anew, and failed
     assert "broken-seed0" in json.loads((tmp_path / "s" / "failures.json").read_text())
+
+
+def test_a_run_waits_for_what_it_starts_from(stand_in: Path, tmp_path: Path) -> None:
+    study = make(tmp_path / "s", "later", "PPO", "broken", "never", seeds=1)
+    later, ppo, broken, never = plan(study)
+    jobs = [
+        replace(later, after=(ppo.name,)),
+        replace(never, after=(broken.name,)),
+        ppo,
+        broken,
+    ]
+    for job in jobs:
+        write_yaml(_parent(job.config), dump(job.settings))
+    out = io.StringIO()
+    ended: list[str] = []
+    run_jobs(
+        jobs,
+        study.folder,
+        workers=2,
+        per_device=1,
+        retry=False,
+        console=Console(file=out, width=200),
+        ended=lambda job: ended.append(job.name),
+    )
+    assert ended == ["ppo-seed0", "later-seed0"]
+    assert float(calls(later.folder)[0][4]) > float(calls(ppo.folder)[0][4])
+    assert not never.folder.exists()
+    failures = json.loads((study.folder / "failures.json").read_text())
+    assert failures["never-seed0"]["error"] == "broken-seed0, which it starts from, failed"
+    said = out.getvalue()
+    assert "never-seed0: FAILED, as broken-seed0, which it starts from" in said
+    assert re.search(r"later-seed0: finished; 4 of 4 runs, 0 s left", said)
+
+
+def test_a_run_that_is_still_written_is_waited_for(stand_in: Path, tmp_path: Path) -> None:
+    study = make(tmp_path / "s", "PPO", seeds=1)
+    (job,) = plan(study)
+    write_yaml(_parent(job.config), dump(job.settings))
+    job.folder.mkdir(parents=True)
+    write_yaml(job.folder / "config.yaml", dump(job.settings))
+    released: list[float] = []
+
+    def release() -> None:
+        time.sleep(0.5)
+        released.append(time.monotonic())
+        lock.__exit__(None, None, None)
+
+    lock = writing(job.folder)
+    lock.__enter__()
+    assert held(job.folder) and not held(tmp_path)
+    thread = threading.Thread(target=release)
+    thread.start()
+    run_jobs([job], study.folder, workers=1, per_device=1, retry=False, console=Console(quiet=True))
+    thread.join()
+    assert float(calls(job.folder)[0][4]) > released[0]
+    assert not held(job.folder)
+
+
+def _parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_time_left_at_the_pace_so_far() -> None:
+    left = Left(4, began=time.monotonic() - 30.0)
+    assert left.one_less() == "1 of 4 runs, 90 s left"
+    left.began = time.monotonic() - 600.0
+    assert left.one_less() == "2 of 4 runs, 10 min left"
 
 
 def test_an_unfinished_run_is_resumed(stand_in: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from tests.contracts.examples import experience
 from tether.config.errors import UserError
 from tether.core.masking import local
-from tether.core.sampling import pack_bits, set_sizes
+from tether.core.sampling import legal_tokens, pack_bits, set_sizes
 from tether.tethers.nlpo_mask import NLPOMask
 from tether.tethers.triggers import DriftBudget, Every
 from tether.types import Clock, Measured, Move
@@ -108,7 +108,7 @@ def test_the_refresh_clock() -> None:
 def test_only_a_copy_has_a_clock_that_can_be_missed() -> None:
     assert list(NLPOMask(refresh=Every(3)).clocked()) == ["refresh"]
     assert NLPOMask(mask="initial").clocked() == {}
-    assert NLPOMask(mask="initial", refresh=None).state_dict() == {"age": 0}
+    assert NLPOMask(mask="initial", refresh=None).state_dict() == {"age": 0, "stops": []}
 
 
 def test_report_counts_refreshes_and_sizes() -> None:
@@ -189,3 +189,18 @@ def test_the_limits_of_fp32_are_where_the_rules_stop_to_act() -> None:
     assert [float(p) > 0 for p in far.softmax(-1)[0]] == [True, True, False]
     mask = NLPOMask(top_p=1.0, min_p=2.0**-150)
     assert mask.allow({"mask": far}, AT).tolist() == [[True, True, False]]
+
+
+def test_the_floor_holds_where_eos_is_forbidden() -> None:
+    """EOS alone has more than top_p, and a minimum length forbids it: the likeliest other token."""
+    eos = 0
+    logits = torch.tensor([[0.95, 0.01, 0.04], [0.2, 0.7, 0.1]]).log()
+    tether = NLPOMask(top_p=0.6)
+    views = {"policy": logits, "mask": logits}
+    stops, at = torch.tensor([eos]), torch.zeros(2, dtype=torch.long)
+    tether.meet((eos,))
+    first, empty = legal_tokens([tether], views, at, stops, min_new_tokens=1)
+    assert first.tolist() == [[False, False, True], [False, True, False]]
+    assert not any(e.any() for e in empty)
+    later, _ = legal_tokens([tether], views, at + 1, stops, min_new_tokens=1)
+    assert later.tolist() == [[True, False, True], [True, True, False]]  # EOS comes on top

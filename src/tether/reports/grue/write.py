@@ -1,0 +1,222 @@
+"""From a benchmark's folder to leaderboard.html, leaderboard.md, leaderboard.csv and scores.csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tether.analysis.grue import FAMILIES, on_scale
+from tether.analysis.intervals import SEEDS_FOR_INTERVAL
+from tether.reports import charts, points
+from tether.reports.grue import tables
+from tether.reports.grue.results import Results, Task, read
+from tether.reports.methods import study
+from tether.reports.page import document
+from tether.reports.parts import Part, html, markdown
+from tether.reports.runs import Run, read_run
+
+COLUMNS = (
+    *("task", "method", "start", "trained_on", "kl_reference", "seed", "weights", "policy"),
+    *("update", "drift_nats_per_completion", "reward", "family", "metric", "value", "floor"),
+    *("ceiling", "mapped"),
+)
+BOARD = (
+    *("method", "start", "weights", "score", "score_low", "score_high", "naturalness"),
+    *("naturalness_low", "naturalness_high", "interval_over", "seeds", "tasks"),
+)
+
+STYLE = "<style>h3{margin:28px 0 4px}</style>"
+SAME = 1.1
+"""Ratio up to which numbers of completions count as equal: groups are not cut."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files, and what they show."""
+
+    results: Results
+    html: Path
+    markdown: Path
+    leaderboard: Path
+    scores: Path
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self.html, self.markdown, self.leaderboard, self.scores]
+
+
+def write(folder: Path) -> Written:
+    """Read the folder and write the four files into it, each whole or not at all.
+
+    Raises UserError: the folder is no benchmark's, or no cell has finished.
+    """
+    r = read(folder)
+    done = Written(
+        r,
+        folder / "leaderboard.html",
+        folder / "leaderboard.md",
+        folder / "leaderboard.csv",
+        folder / "scores.csv",
+    )
+    _put(done.scores, _csv(COLUMNS, _scores(r)))
+    _put(done.leaderboard, _csv(BOARD, _board(r)))
+    _put(done.markdown, _markdown(r))
+    _put(done.html, _page(r))
+    return done
+
+
+def summary(r: Results) -> list[Part]:
+    """What a terminal shows: the tables over all tasks."""
+    return [
+        tables.leaderboard(r, r.budget),
+        tables.by_task(r, r.budget),
+        *tables.matrix(r),
+        *tables.references(r),
+    ]
+
+
+def notes(r: Results) -> list[str]:
+    """What a reader has to know before the numbers."""
+    found = []
+    if r.mini:
+        found.append(
+            "A miniature: generated examples and a model of a million parameters show that the "
+            "benchmark works; the numbers mean nothing."
+        )
+    if r.missing:
+        found.append(
+            f"{len(r.missing)} of {r.cells} cells are not finished: {', '.join(r.missing[:6])}"
+            f"{', ...' if len(r.missing) > 6 else ''}; rows without all tasks have no aggregate."
+        )
+    found += _unequal(r)
+    for name, why in r.failures.items():
+        found.append(f"{name} failed: {why}")
+    if len(r.seeds) < SEEDS_FOR_INTERVAL:
+        found.append(
+            f"{len(r.seeds)} seed{'' if len(r.seeds) == 1 else 's'}: intervals are over examples "
+            f"only, and nothing is decided. Intervals over seeds come from {SEEDS_FOR_INTERVAL} on."
+        )
+    return found
+
+
+def _unequal(r: Results) -> list[str]:
+    """Tasks whose methods were trained at different times on different numbers of completions."""
+    found = []
+    for task, by_row in r.completions.items():
+        counts = {x.label: by_row[x.label] for x in r.rows if x.tuned and x.label in by_row}
+        if counts and max(counts.values()) > SAME * min(counts.values()):
+            each = ", ".join(f"{k} {v}" for k, v in counts.items())
+            found.append(f"{task}: not at equal samples (completions: {each}).")
+    return found
+
+
+def _tables(r: Results) -> list[Part]:
+    compared = tables.comparisons(r)
+    return [
+        tables.leaderboard(r, r.budget),
+        tables.leaderboard(r, None),
+        tables.by_task(r, r.budget),
+        *([compared] if compared is not None else []),
+        *tables.matrix(r),
+        *tables.references(r),
+    ]
+
+
+def _markdown(r: Results) -> str:
+    parts = [*_tables(r), *(p for t in r.tasks for p in tables.of_task(r, t))]
+    head = ["# GRUE", *notes(r), *(f"- {x}" for x in _stamps(r))]
+    return "\n\n".join([*head, *map(markdown, parts)]) + "\n"
+
+
+def _page(r: Results) -> str:
+    drawn: dict[str, dict[str, Any]] = {}
+    body = [STYLE, *(f"<p class='note'>{escape(n)}</p>" for n in notes(r))]
+    body += [html(p) for p in _tables(r)]
+    for task in r.tasks:
+        body.append(f"<h2>{escape(task.name)}</h2>")
+        for where, spec in _frontiers(r, task).items():
+            drawn[where] = spec
+            body.append(f"<figure><div id='{escape(where)}'></div></figure>")
+        body += [html(p) for p in tables.of_task(r, task)]
+    items = "".join(f"<li>{escape(x)}</li>" for x in _stamps(r))
+    body.append(f"<h2>Anchors</h2><ul>{items}</ul>")
+    return document("GRUE", "\n".join(body), drawn)
+
+
+def _stamps(r: Results) -> list[str]:
+    return [f"{t.name}: anchors {t.sha256[:16]}, {t.examples} examples" for t in r.tasks]
+
+
+def _frontiers(r: Results, task: Task) -> dict[str, dict[str, Any]]:
+    """element id -> chart: reward against drift of the methods that share a start and a reward."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for row in r.rows:
+        if row.tuned:
+            for cell in task.cells.get(row.label, {}).values():
+                run = read_run(cell.folder)
+                groups.setdefault((row.start, row.trained_on), []).append(run)
+    found = {}
+    for number, ((start, reward), runs) in enumerate(groups.items()):
+        shown = study(runs, budgets=r.budgets, apart=("model.path",))
+        spec = charts.frontier(shown, points.rows(shown))
+        title = f"Reward within a drift budget, from {start or 'the model as it is'}"
+        spec["title"] = {
+            **spec["title"],
+            "text": f"{title}{f', reward {reward}' if reward else ''}",
+        }
+        found[f"frontier-{task.name}-{number}"] = spec
+    return found
+
+
+def _scores(r: Results) -> list[list[Any]]:
+    out: list[list[Any]] = []
+    for task in r.tasks:
+        ends = {a.metric: a for a in task.anchors}
+        for row in r.rows:
+            for seed, cell in task.cells.get(row.label, {}).items():
+                for w in cell.weights:
+                    scaled = on_scale(task.anchors, w.measured.values, task.perplexity)
+                    about = [
+                        *(task.name, row.method, row.start, row.trained_on, row.reference, seed),
+                        *(" ".join(w.names), w.policy, w.update, w.drift, w.reward),
+                    ]
+                    for name, value in w.measured.values.items():
+                        a = ends[name]
+                        more = [a.family, name, value, a.floor, a.ceiling, scaled.get(name)]
+                        out.append([*about, *more])
+    return out
+
+
+def _board(r: Results) -> list[list[Any]]:
+    out: list[list[Any]] = []
+    for row in r.rows:
+        for budget in (r.budget, None):
+            task, natural = (r.aggregate(row, f, budget) for f in FAMILIES)
+            ends = [
+                x for s in (task, natural) for x in ((s.mean, s.low, s.high) if s else [None] * 3)
+            ]
+            over = task.over if task else ""
+            name = r.names(row, budget)
+            line = [row.label, row.start, name, *ends, over, len(r.seeds), len(r.tasks)]
+            if line not in out:
+                out.append(line)
+    return out
+
+
+def _csv(columns: tuple[str, ...], rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _put(path: Path, content: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(content, encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,188 @@
+"""Floor and ceiling of every metric, computed once from the test examples before any run.
+
+    floor    what an empty output or the copied prompt gets, whichever is better
+    ceiling  a human reference against the others where most examples have several, else the
+             metric's maximum
+
+Nothing of it depends on a model that is compared. `anchors/TASK.json` holds them with the hash of
+the examples and the metrics' signatures; a metric whose ceiling is not above its floor is dropped,
+as is one that cannot be computed, and each says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tether.analysis.grue import PERPLEXITY, Anchor
+from tether.config.errors import UserError
+from tether.config.run import RunSettings
+from tether.metrics.base import Metric, Samples
+from tether.studies.grue.metrics import Entry
+from tether.tasks.loading import splits
+
+FOLDER = "anchors"
+SEVERAL = 0.5
+"""Share of the examples that must have several references for a human ceiling."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Test examples of a task, in the order in which every run is evaluated on them."""
+
+    prompts: list[str]
+    references: list[list[str]]
+    columns: dict[str, list[Any]]
+    sha256: str
+    """Of prompts and references."""
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def samples(self, texts: Sequence[str], metric: Metric, at: Sequence[int] = ()) -> Samples:
+        """Texts for the examples (all, or some by position) with what a metric reads."""
+        rows = list(at) or list(range(len(self)))
+        return Samples(
+            [texts[i].strip() for i in rows],
+            [self.references[i] for i in rows] if metric.needs_references else None,
+            [self.prompts[i] for i in rows],
+            {c: [self.columns[c][i] for i in rows] for c in metric.columns() if c in self.columns},
+        )
+
+
+def examples(settings: RunSettings) -> Examples:
+    """Those that a run with these settings is tested on. Raises UserError where there are none."""
+    found = splits(settings.data, caps={"test": settings.evaluation.test_prompts})
+    if "test" not in found:
+        raise UserError(
+            f"{settings.data.path} has no test split with references: hold rows out "
+            "(--data.test_rows N) or name one (--data.test NAME)"
+        )
+    table, _ = found["test"]
+    prompts, references = list(table["prompt"]), [list(r) for r in table["references"]]
+    text = json.dumps([prompts, references], ensure_ascii=False)
+    columns = {k: list(v) for k, v in table.items()}
+    return Examples(prompts, references, columns, hashlib.sha256(text.encode()).hexdigest())
+
+
+def anchor(entry: Entry, rows: Examples) -> Anchor:
+    """Both ends of one metric, or why it is dropped."""
+    if entry.name == PERPLEXITY and not entry.missing:
+        return Anchor(PERPLEXITY, entry.family, PERPLEXITY, ceiling_is="initial model / policy")
+    if entry.metric is None:
+        return Anchor(entry.name, entry.family, dropped=entry.missing)
+    metric = entry.metric
+    if entry.family == "other":
+        return Anchor(entry.name, entry.family, signature(metric))
+    better = max if metric.higher_is_better else min
+    empty, copied = (
+        value_of(metric, rows.samples(texts, metric)) for texts in ([""] * len(rows), rows.prompts)
+    )
+    floor = better(empty, copied)
+    ceiling, source = _ceiling(entry, metric, rows)
+    made = Anchor(
+        entry.name,
+        entry.family,
+        signature(metric),
+        floor,
+        "empty output" if floor == empty else "copied prompt",
+        ceiling if math.isfinite(ceiling) else None,
+        source,
+    )
+    above = ceiling > floor if metric.higher_is_better else ceiling < floor
+    if math.isfinite(ceiling) and above:
+        return made
+    why = f"its ceiling {ceiling:.4g} ({source}) is not above its floor {floor:.4g}"
+    if not math.isfinite(ceiling):
+        why = "it has no largest value and the examples have one reference"
+    return Anchor(**{**asdict(made), "dropped": why})
+
+
+def _ceiling(entry: Entry, metric: Metric, rows: Examples) -> tuple[float, str]:
+    """(value, where it comes from)."""
+    several = [i for i, r in enumerate(rows.references) if len(r) > 1]
+    if len(several) < SEVERAL * len(rows):
+        return entry.maximum, "maximum of the metric"
+    texts = [r[0] for r in rows.references]
+    others = Examples(rows.prompts, [r[1:] for r in rows.references], rows.columns, "")
+    said = f"first reference against the others, {len(several)} of {len(rows)} examples"
+    return value_of(metric, others.samples(texts, metric, several)), said
+
+
+def value_of(metric: Metric, samples: Samples) -> float:
+    """Of the corpus. Raises UserError where it is not a number."""
+    value = metric(samples).value
+    if value is None or not math.isfinite(value):
+        raise UserError(f"the metric {metric.name} gives {value} for {len(samples)} texts")
+    return value
+
+
+def signature(metric: Metric) -> str:
+    """What decides the numbers: as in the metric's results."""
+    pairs = [f"{k}={metric.settings[k]}" for k in sorted(metric.settings)]
+    return "|".join([metric.name, metric.version, *pairs])
+
+
+def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
+    """The anchors of a task: read, where they are there and of the same examples and metrics, else
+    computed and written.
+
+    Raises UserError: what is there is of others, was changed by hand, or leaves no task metric.
+    """
+    file = folder / FOLDER / f"{task}.json"
+    if file.is_file():
+        return _same(file, entries, rows)
+    found = [anchor(e, rows) for e in entries]
+    if not any(a.family == "task" and not a.dropped for a in found):
+        why = "; ".join(f"{a.metric}: {a.dropped}" for a in found if a.dropped)
+        raise UserError(f"no metric of the task {task} can be used ({why})")
+    content = {
+        "task": task,
+        "examples": len(rows),
+        "examples_sha256": rows.sha256,
+        "metrics": [asdict(a) for a in found],
+    }
+    content["sha256"] = digest(content)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, file)
+    return found
+
+
+def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    stated = content.pop("sha256", "")
+    if digest(content) != stated:
+        raise UserError(f"{file} was changed after it was written; take another --out FOLDER")
+    found = [Anchor(**a) for a in content["metrics"]]
+    kept = {a.metric: a.signature for a in found if not a.dropped}
+    for e in entries:
+        if e.name in kept and e.missing:
+            raise UserError(f"{file} has the metric {e.name}, which is not to be had: {e.missing}")
+    now = {
+        e.name: PERPLEXITY if e.metric is None else signature(e.metric)
+        for e in entries
+        if e.name in kept
+    }
+    if content["examples_sha256"] != rows.sha256:
+        raise UserError(
+            f"{file} is of other test examples than these settings give; take another --out FOLDER"
+        )
+    if now != kept or {e.name for e in entries} != {a.metric for a in found}:
+        raise UserError(
+            f"{file} is of other metrics, or of other versions of them; take another --out FOLDER"
+        )
+    return found
+
+
+def digest(content: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

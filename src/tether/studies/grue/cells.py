@@ -1,0 +1,285 @@
+"""The cells of a benchmark: task x method x seed, each a run with resolved settings.
+
+`zero-shot` and methods on human completions are trained once a task and seed, whatever rewards and
+KL references the others are repeated with; a method from another's weights waits for that run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tether.analysis.grue import PERPLEXITY
+from tether.config.catalog import CATALOG, load
+from tether.config.checks import check_complete
+from tether.config.compose import layered
+from tether.config.compose import recipe as recipe_mapping
+from tether.config.describe import part_description
+from tether.config.errors import UserError
+from tether.config.layers import merge
+from tether.config.run import RunSettings
+from tether.config.settings import dump, fingerprint, parse
+from tether.config.text_values import read_yaml
+from tether.studies.grue.methods import PLAIN, ZERO_SHOT, Method, changed, mapping_of
+from tether.studies.grue.metrics import part_of
+from tether.studies.grue.terms import SHORT, Terms, grouped
+from tether.studies.workers import Job
+
+RAW = "raw"
+"""The KL reference that is the model as it is."""
+OF_TUNED = ("algorithm", "critic", "tethers")
+"""What a method that trains on a reward brings; all else are the task's terms."""
+OF_DEMONSTRATIONS = (*OF_TUNED, "updates", "batch", "optimizer", "evaluation")
+FROM_A_RUN = {
+    "revision": None,
+    "gguf_file": None,
+    "tokenizer": None,
+    "adapter": None,
+    "random_weights": False,
+}
+"""Settings of a hub model that a run's exported weights have no use for."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the benchmark."""
+
+    task: str
+    method: Method
+    seed: int
+    reward: str = ""
+    """Metric that it trains on alone; empty = the task's reward."""
+    reference: str = ""
+    """KL reference: `raw`, or the method whose weights it is; empty = where it starts."""
+
+    @property
+    def label(self) -> str:
+        """Name of its row: the method, and what it is repeated with."""
+        extra = [f"reward {self.reward}"] if self.reward else []
+        extra += [f"KL to {self.reference}"] if self.reference else []
+        return self.method.name + (f" ({', '.join(extra)})" if extra else "")
+
+    @property
+    def run(self) -> str:
+        """Name of its folder below the task's."""
+        parts = [self.method.name, *filter(None, (self.reward, self.reference))]
+        slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower())
+        seed = f"-seed{self.seed}" if self.method.recipe else ""
+        return slug.strip("-.") + seed
+
+    @property
+    def name(self) -> str:
+        """Its name among all runs."""
+        return f"{self.task}/{self.run}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a benchmark consists of."""
+
+    folder: Path
+    tasks: Sequence[str]
+    methods: Mapping[str, Method]
+    seeds: Sequence[int]
+    terms: Mapping[str, Terms]
+    """Task -> its terms, all layers joined."""
+    data: Mapping[str, str]
+    """Task -> `data.path`; an absent one is the terms' or the task's hub id."""
+    mini: bool = False
+    rewards: Sequence[str] = ()
+    references: Sequence[str] = ()
+    budgets: Sequence[float] = ()
+    model: str = ""
+    overrides: Sequence[str] = ()
+
+
+def tuned(plan: Plan, task: str, method: Method) -> bool:
+    """Whether a method trains on a reward (the algorithm says so)."""
+    if not method.recipe:
+        return False
+    kind = str(own(plan, task, method)["algorithm"]["kind"])
+    uses: bool = load("algorithm", kind, f"the method {method.name}").uses_rewards
+    return uses
+
+
+def cells(plan: Plan) -> list[Cell]:
+    """All cells, seed by seed over all tasks and methods, starts before what starts from them."""
+    out: list[Cell] = []
+    for number, seed in enumerate(plan.seeds):
+        for task in plan.tasks:
+            for method in plan.methods.values():
+                if not tuned(plan, task, method):
+                    if method.recipe:
+                        out.append(Cell(task, method, seed))
+                    elif number == 0:
+                        out.append(Cell(task, method, 0))  # no seed has a part in it
+                    continue
+                for reward in plan.rewards or [""]:
+                    for reference in plan.references or [""]:
+                        out.append(Cell(task, method, seed, reward, reference))
+    names = [c.name for c in out]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice:
+        raise UserError(f"two methods of the benchmark share the folder name '{twice}': rename one")
+    return out
+
+
+def own(plan: Plan, task: str, method: Method) -> dict[str, Any]:
+    """What a method brings: its recipe for the task where there is one, else its general recipe in
+    the place of the task's PPO."""
+    short = "" if plan.mini else SHORT.get(task, "")
+    last = method.recipe
+    if not short:
+        return mapping_of(last)
+    usual = recipe_mapping(f"grue-{short}-{PLAIN}")["algorithm"]
+    for name in (f"grue-{short}-{method.start}-{last}", f"grue-{short}-{last}"):
+        if name in CATALOG["recipe"]:
+            mapping = recipe_mapping(name)
+            same = mapping["algorithm"]["kind"] == usual["kind"]
+            return {**mapping, "algorithm": usual} if same else mapping
+    mapping = mapping_of(last)
+    if mapping["algorithm"]["kind"] == usual["kind"]:
+        differs = changed(mapping["algorithm"], recipe_mapping(PLAIN)["algorithm"])
+        mapping["algorithm"] = {**usual, **differs}
+    return mapping
+
+
+def settings_of(plan: Plan, cell: Cell) -> RunSettings:
+    """Resolved and checked. Raises UserError."""
+    terms, method = plan.terms[cell.task], cell.method
+    on_reward = tuned(plan, cell.task, method)
+    part: dict[str, Any] = {"kind": cell.task}
+    if method.recipe:
+        brought = own(plan, cell.task, method)
+        keys = OF_TUNED if on_reward else OF_DEMONSTRATIONS
+        mapping = {k: v for k, v in brought.items() if k in keys}
+        theirs = brought.get("data", {}).get("task", {})
+        if not on_reward:
+            same = theirs.get("kind") == cell.task
+            part |= theirs if same else {k: theirs[k] for k in theirs if k == "one_row_a_reference"}
+    else:
+        mapping = {"algorithm": {"kind": "supervised"}}
+    algorithm = str(mapping["algorithm"]["kind"])
+    layers: list[Mapping[str, Any]] = [mapping | {"data": {"task": part}}]
+    layers += terms.layers(method.name, algorithm, on_reward, bool(method.recipe))
+    if plan.model:
+        layers.append({"model": {"path": plan.model}})
+    if cell.task in plan.data:
+        layers.append({"data": {"path": plan.data[cell.task]}})
+    if plan.budgets:
+        layers.append({"evaluation": {"budgets": list(plan.budgets)}})
+    merged = layered(layers, plan.overrides)
+    if on_reward:
+        merged = grouped(merge({"batch": {"prompts": 64}}, merged))
+    merged = merge(merged, _place(plan, cell, merged))
+    if cell.reward:
+        merged["rewards"] = {cell.reward: _as_reward(cell.task, terms, cell.reward)}
+    if cell.reference:
+        merged["tethers"] = _with_reference(plan, cell, merged)
+    where = f"the settings of {cell.name}"
+    settings = parse(merged, where)
+    assert isinstance(settings, RunSettings)  # recipes of other jobs are refused by name
+    check_complete(settings)
+    if settings.data.too_long == "drop":
+        raise UserError(
+            f"data.too_long in {where} is drop: methods would be measured on different examples; "
+            "set truncate_left or truncate_right"
+        )
+    return settings
+
+
+def _place(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[str, Any]:
+    """Folder, seed and start of a cell, and all completions of its test prompts."""
+    wanted = merged.get("evaluation", {}).get("test_prompts", 0)
+    if not wanted:
+        raise UserError("evaluation.test_prompts is 0: the benchmark measures on test prompts")
+    place: dict[str, Any] = {
+        "name": cell.run,
+        "root": str(plan.folder / cell.task),
+        "method": cell.label,
+        "seed": cell.seed,
+        "evaluation": {"test_samples": wanted},
+        "checkpoint": {"export": bool(cell.method.recipe)},
+    }
+    if not cell.method.recipe:
+        place["updates"] = 0
+    if merged.get("threads") is None:
+        place["threads"] = 1  # a worker a core: more threads only get in each other's way
+    if cell.method.start:
+        place["model"] = {"path": exported(plan, cell, cell.method.start), **FROM_A_RUN}
+    return place
+
+
+def exported(plan: Plan, cell: Cell, method: str) -> str:
+    """Folder of the final weights of another method on the cell's task and seed."""
+    return str(plan.folder / forerunner(plan, cell, method).name / "policy")
+
+
+def forerunner(plan: Plan, cell: Cell, method: str) -> Cell:
+    """The run of another method that a cell starts from or is held to. Where that one is repeated
+    with rewards or references, so is the cell, with the same."""
+    other = plan.methods[method]
+    if tuned(plan, cell.task, other):
+        return replace(cell, method=other)
+    return Cell(cell.task, other, cell.seed)
+
+
+def _as_reward(task: str, terms: Terms, name: str) -> dict[str, Any]:
+    part = part_of(name, task, terms, "--rewards")
+    if part["kind"] == PERPLEXITY:
+        raise UserError("--rewards: perplexity is of the policy and not of its texts: no reward")
+    return {"kind": "metric", "metric": {k: v for k, v in part.items() if k != "maximum"}}
+
+
+def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[str, Any]:
+    """The tethers with their KL reference moved. Raises UserError where none has one."""
+    tethers = {k: dict(v) for k, v in (merged.get("tethers") or {}).items() if v is not None}
+    held = [
+        k
+        for k, v in tethers.items()
+        if {"reference", "model"} <= set(part_description("tether", v.get("kind", k))["fields"])
+    ]
+    if not held:
+        raise UserError(
+            f"--kl-reference: the method '{cell.method.name}' has no KL penalty whose reference "
+            "could be another; take one that has (ppo-kl, nlpo), or leave it out"
+        )
+    if cell.reference == (cell.method.start or RAW):
+        return tethers  # where it starts: its initial weights
+    if cell.reference == RAW:
+        path = settings_of(plan, Cell(cell.task, plan.methods[ZERO_SHOT], 0)).model.path
+    else:
+        path = exported(plan, cell, cell.reference)
+    return {k: {**v, "model": path} if k in held else v for k, v in tethers.items()}
+
+
+def jobs(plan: Plan) -> list[tuple[Cell, Job]]:
+    """Every cell with its run, in the order they start.
+
+    Raises UserError: a wrong setting, or a folder that holds a run with other settings.
+    """
+    out = []
+    for cell in cells(plan):
+        folder = plan.folder / cell.name
+        waits = [cell.method.start] if cell.method.start else []
+        waits += [cell.reference] if cell.reference not in ("", RAW, *waits) else []
+        job = Job(
+            name=cell.name,
+            method=cell.label,
+            seed=cell.seed,
+            settings=settings_of(plan, cell),
+            folder=folder,
+            config=plan.folder / "configs" / cell.task / f"{cell.run}.yaml",
+            log=plan.folder / "logs" / cell.task / f"{cell.run}.log",
+            after=tuple(forerunner(plan, cell, m).name for m in waits),
+        )
+        config = folder / "config.yaml"
+        if config.is_file() and fingerprint(read_yaml(config)) != fingerprint(dump(job.settings)):
+            raise UserError(
+                f"{folder} holds a run with other settings; choose another folder: --out FOLDER"
+            )
+        out.append((cell, job))
+    return out

@@ -1,0 +1,110 @@
+"""`grue.json`: what a benchmark consists of, and what was declared before its first result.
+
+The folder of a benchmark may grow: a later call with other tasks, methods or seeds adds to what is
+declared. The comparisons that get a verdict stay as they were before the first result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tether.analysis.comparisons import PRIMARY_AT_MOST
+from tether.config.errors import UserError
+from tether.config.nearest import unknown
+from tether.config.settings import dump
+from tether.studies.grue.cells import Cell, Plan, tuned
+from tether.studies.grue.scoring import completions_trained
+from tether.studies.workers import Job
+
+DECLARED = "grue.json"
+MARGIN = 0.01
+"""Default equivalence margin of the primary comparisons, on the scale of the aggregate."""
+
+
+def declare(
+    plan: Plan,
+    made: Sequence[tuple[Cell, Job]],
+    stamps: Mapping[str, str],
+    primary: Sequence[tuple[str, str]] = (),
+    margin: float = MARGIN,
+) -> None:
+    """Write grue.json, with what it held before.
+
+    Args:
+        stamps: task -> hash of its anchors.
+        primary: none = as declared before.
+    Raises:
+        UserError: a primary comparison of no method, more than 6, other ones than before the first
+            result, or a folder that holds a benchmark with other budgets or of another kind.
+    """
+    file = plan.folder / DECLARED
+    old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    content = _content(plan, made, stamps)
+    for key in ("mini", "budgets"):
+        if old and old[key] != content[key]:
+            raise UserError(
+                f"{file} is of a benchmark with {key} {old[key]}, not {content[key]}; take another "
+                "--out FOLDER"
+            )
+    pairs = [list(p) for p in primary] or old.get("primary", [])
+    declared = {"primary": pairs, "margin": margin}
+    content |= {
+        "tasks": list(dict.fromkeys([*old.get("tasks", []), *content["tasks"]])),
+        "seeds": sorted({*old.get("seeds", []), *content["seeds"]}),
+        "rows": {**old.get("rows", {}), **content["rows"]},
+        "anchors": {**old.get("anchors", {}), **content["anchors"]},
+        "cells": list({c["name"]: c for c in [*old.get("cells", []), *content["cells"]]}.values()),
+        **declared,
+    }
+    for name in (n for pair in pairs for n in pair):
+        if name not in content["rows"]:
+            raise unknown("method", name, content["rows"], "--primary")
+    if len(pairs) > PRIMARY_AT_MOST:
+        raise UserError(f"--primary declares at most {PRIMARY_AT_MOST} comparisons")
+    before = {key: old.get(key) for key in declared}
+    if old and before != declared and any(plan.folder.glob("*/*/record.jsonl")):
+        raise UserError(
+            f"{file} declares other primary comparisons, and there are results already; take "
+            "another --out FOLDER"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, file)
+
+
+def _content(
+    plan: Plan, made: Sequence[tuple[Cell, Job]], stamps: Mapping[str, str]
+) -> dict[str, Any]:
+    rows = {
+        c.label: {
+            "method": c.method.name,
+            "start": c.method.start,
+            "tuned": tuned(plan, c.task, c.method),
+            "trained_on": c.reward,
+            "reference": c.reference,
+        }
+        for c, _ in made
+    }
+    cells = [
+        {
+            "name": c.name,
+            "task": c.task,
+            "label": c.label,
+            "seed": c.seed,
+            "completions": completions_trained(dump(j.settings)),
+        }
+        for c, j in made
+    ]
+    return {
+        "mini": plan.mini,
+        "tasks": list(plan.tasks),
+        "rows": rows,
+        "seeds": list(plan.seeds),
+        "budgets": made[0][1].settings.evaluation.budgets,
+        "anchors": dict(stamps),
+        "cells": cells,
+    }

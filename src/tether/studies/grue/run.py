@@ -1,0 +1,234 @@
+"""`tether grue run`: anchors, then all cells as worker processes, their metrics, the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tether.analysis.grue import Anchor
+from tether.config.catalog import CATALOG
+from tether.config.errors import UserError
+from tether.config.nearest import unknown
+from tether.config.settings import dump
+from tether.config.text_values import write_yaml
+from tether.studies.grue import anchors as anchoring
+from tether.studies.grue import mini as miniature
+from tether.studies.grue import scoring
+from tether.studies.grue.cells import RAW, Cell, Plan, jobs, tuned
+from tether.studies.grue.declaration import MARGIN, declare
+from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
+from tether.studies.grue.metrics import Entry, entries
+from tether.studies.grue.terms import TASKS, Terms, house, joined
+from tether.studies.grue.terms import read as read_terms
+from tether.studies.workers import Job, run_jobs
+from tether.tasks.reading import ENDINGS
+from tether.tasks.source import source_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of the command."""
+
+    tasks: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    seeds: int | Sequence[int] = 1
+    model: str = ""
+    data: Path | None = None
+    mini: bool = False
+    out: Path | None = None
+    settings: Path | None = None
+    rewards: Sequence[str] = ()
+    references: Sequence[str] = ()
+    budgets: Sequence[float] = ()
+    primary: Sequence[tuple[str, str]] = ()
+    margin: float = MARGIN
+    overrides: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """One task with everything that its cells are measured by."""
+
+    entries: Sequence[Entry]
+    anchors: Sequence[Anchor]
+    examples: anchoring.Examples
+    stamp: str
+
+
+def main(
+    asked: Asked,
+    *,
+    workers: int | None = None,
+    per_device: int = 1,
+    retry: bool = False,
+    console: Console | None = None,
+) -> tuple[Path, bool]:
+    """Run what is not finished, measure it. Returns the folder and whether every cell has finished.
+
+    Raises:
+        UserError: before the first worker, for anything that is wrong.
+        SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
+    """
+    console = console or Console()
+    plan = with_test_rows(plan_of(asked))
+    made = jobs(plan)
+    _check(made)
+    ready = prepare(plan, made, console)
+    stamps = {task: r.stamp for task, r in ready.items()}
+    declare(plan, made, stamps, asked.primary, asked.margin)
+    for _, job in made:
+        job.config.parent.mkdir(parents=True, exist_ok=True)
+        write_yaml(job.config, dump(job.settings))
+    by_name = {job.name: (cell, job) for cell, job in made}
+    with ThreadPoolExecutor(1) as pool:  # metrics of one cell while others train
+        measured: list[Future[int]] = []
+        run_jobs(
+            [job for _, job in made],
+            plan.folder,
+            workers=workers,
+            per_device=per_device,
+            retry=retry,
+            console=console,
+            ended=lambda job: measured.append(pool.submit(measure, [by_name[job.name]], ready)),
+        )
+        for done in measured:
+            done.result()
+    measure(made, ready)
+    return plan.folder, all(scoring.finished(job.folder) for _, job in made)
+
+
+def plan_of(asked: Asked) -> Plan:
+    """Names looked up, terms joined; reads no data. Raises UserError."""
+    tasks = list(asked.tasks) or list(TASKS)
+    for task in tasks:
+        if task not in CATALOG["task"]:
+            raise unknown("task", task, CATALOG["task"], "--tasks")
+    twice = next((t for t in tasks if tasks.count(t) > 1), None)
+    if twice:
+        raise UserError(f"--tasks names '{twice}' twice")
+    wanted = list(asked.methods) or list(miniature.METHODS if asked.mini else DEFAULT)
+    # every method's perplexity is told as a share of the raw model's
+    methods = parse(wanted if ZERO_SHOT in wanted else [ZERO_SHOT, *wanted])
+    common, single = read_terms(asked.settings, list(methods)) if asked.settings else (Terms(), {})
+    terms = {}
+    for task in tasks:
+        first = [miniature.terms(), miniature.of_task(task)] if asked.mini else [house(task)]
+        terms[task] = joined(*first, common, single.get(task, Terms()))
+    name = "grue-mini" if asked.mini else "grue"
+    plan = Plan(
+        folder=asked.out or Path("runs") / name,
+        tasks=tasks,
+        methods=methods,
+        seeds=range(asked.seeds) if isinstance(asked.seeds, int) else list(asked.seeds),
+        terms=terms,
+        data={t: data_of(asked.data, t) for t in tasks} if asked.data is not None else {},
+        mini=asked.mini,
+        rewards=asked.rewards,
+        references=asked.references,
+        budgets=asked.budgets,
+        model=asked.model,
+        overrides=asked.overrides,
+    )
+    _check_references(plan)
+    return plan
+
+
+def _check_references(plan: Plan) -> None:
+    for name in plan.references:
+        if name == RAW:
+            continue
+        if name not in plan.methods:
+            raise unknown("reference", name, [RAW, *plan.methods], "--kl-reference")
+        if name == ZERO_SHOT or any(tuned(plan, t, plan.methods[name]) for t in plan.tasks):
+            raise UserError(
+                f"--kl-reference {name}: a reference is raw (the model as it is) or a method that "
+                "trains on human completions"
+            )
+
+
+def data_of(folder: Path, task: str) -> str:
+    """Where a task's data are below `--data`: TASK, TASK.jsonl ... or TASK_*. Raises UserError."""
+    if not folder.is_dir():
+        raise UserError(f"--data {folder} is no folder; it holds a file or folder for each task")
+    exact = [folder / f"{task}{e}" for e in ("", *ENDINGS) if (folder / f"{task}{e}").exists()]
+    close = sorted(folder.glob(f"{task}_*"))
+    found = exact[:1] or close
+    if len(found) > 1:
+        names = ", ".join(p.name for p in found)
+        raise UserError(f"--data {folder} has several sets for {task}: {names}; call one '{task}'")
+    if not found:
+        there = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise UserError(
+            f"--data {folder} has no '{task}', '{task}.jsonl' or '{task}_*' for the task {task}; "
+            f"it holds {there}"
+        )
+    return str(found[0])
+
+
+def with_test_rows(plan: Plan) -> Plan:
+    """Where a task's source has no test or validation split with references, rows are held out, of
+    a small set at most a quarter for each."""
+    terms = dict(plan.terms)
+    for task in plan.tasks:
+        _, job = jobs(replace(plan, tasks=[task], methods=_zero(plan), seeds=[0]))[0]
+        data, source = job.settings.data, source_of(job.settings.data)
+        held = {"validation_rows": data.validation_rows, "test_rows": data.test_rows}
+        wanted = {k: held[k] for k in held if source.own(k.removesuffix("_rows")) is None}
+        if "test_rows" in wanted and not data.test_rows:
+            wanted["test_rows"] = job.settings.evaluation.test_prompts
+        if wanted:
+            most = max(1, len(source.read("train")) // 4)
+            rows = {k: min(v, most) for k, v in wanted.items()}
+            terms[task] = joined(terms[task], Terms(all={"data": rows}))
+    return replace(plan, terms=terms)
+
+
+def _zero(plan: Plan) -> Mapping[str, Any]:
+    return {ZERO_SHOT: plan.methods[ZERO_SHOT]}
+
+
+def _check(made: Sequence[tuple[Cell, Job]]) -> None:
+    """What would stop a run before its first update, found here: one line and no failed workers."""
+    from tether.train.build import build_parts, check_data
+
+    seen = set()
+    for _, job in made:
+        parts = build_parts(job.settings)
+        data = (repr(job.settings.data), repr(job.settings.rewards))
+        if data not in seen:
+            seen.add(data)
+            check_data(job.settings, parts)
+
+
+def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> dict[str, Ready]:
+    """The anchors of every task, told where one is dropped. Raises UserError."""
+    found = {}
+    for task in plan.tasks:
+        job = next(j for c, j in made if c.task == task)
+        rows = anchoring.examples(job.settings)
+        listed = entries(task, plan.terms[task], plan.rewards)
+        kept = anchoring.store(plan.folder, task, listed, rows)
+        for a in kept:
+            if a.dropped:
+                said = f"{task}: {a.metric} is left out: {a.dropped}"
+                console.print(said, markup=False, highlight=False)
+        file = plan.folder / anchoring.FOLDER / f"{task}.json"
+        stamp = str(json.loads(file.read_text(encoding="utf-8"))["sha256"])
+        found[task] = Ready(listed, kept, rows, stamp)
+    return found
+
+
+def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> int:
+    """Metrics of every finished cell that has none yet; how many that were."""
+    count = 0
+    for cell, job in made:
+        if scoring.finished(job.folder):
+            r = ready[cell.task]
+            count += scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
+    return count

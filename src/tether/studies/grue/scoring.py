@@ -1,0 +1,167 @@
+"""The metrics of finished cells, from the completions that their runs wrote of the test prompts.
+
+A run tests its final weights, its initial ones, and its best validation weights within each drift
+budget; of each of them every completion is in `samples.jsonl`. `scores.json` beside it holds each
+metric of each of these weights, and its value without each group of examples
+(`analysis.jackknife`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tether.analysis.grue import PERPLEXITY, Anchor
+from tether.analysis.jackknife import groups
+from tether.config.errors import UserError
+from tether.records import DRIFT, EvalPoint, finite, read_lines, read_points
+from tether.studies.grue.anchors import Examples, value_of
+from tether.studies.grue.cells import Cell
+from tether.studies.grue.metrics import Entry
+
+SCORES = "scores.json"
+HUMAN = "human/perplexity"
+"""The policy's, pooled, on human text of the validation rows."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One tested set of weights of a run."""
+
+    update: int
+    policy: str
+    """exported, or constrained where a mask narrows what is sampled."""
+    names: tuple[str, ...]
+    """final, initial, budget:4 ..."""
+    reward: float
+    drift: float | None
+    """Validation drift, nats per completion, by which budgets choose."""
+    perplexity: float | None
+
+
+def finished(folder: Path) -> bool:
+    """Whether the run's record has its end line."""
+    record = folder / "record.jsonl"
+    return record.is_file() and any(r["kind"] == "end" for r in read_lines(record))
+
+
+def score(
+    folder: Path,
+    cell: Cell,
+    entries: Sequence[Entry],
+    anchors: Sequence[Anchor],
+    rows: Examples,
+    stamp: str,
+) -> bool:
+    """Write `scores.json` of a finished run, unless it is there under the same anchors.
+
+    stamp: hash of the task's anchors. Returns whether it was written.
+    """
+    file = folder / SCORES
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["anchors"] == stamp:
+        return False
+    counted = {a.metric for a in anchors if not a.dropped}
+    used = [e for e in entries if e.name in counted and e.metric is not None]
+    texts = completions(folder, len(rows))
+    found = []
+    for w in weights_of(folder):
+        values, left_out = measure(used, texts[w.update, w.policy], rows)
+        if PERPLEXITY in counted and w.perplexity is not None:
+            values[PERPLEXITY] = w.perplexity
+        found.append({**vars(w), "values": values, "left_out": left_out})
+    content = {
+        "task": cell.task,
+        "method": cell.method.name,
+        "label": cell.label,
+        "start": cell.method.start,
+        "seed": cell.seed,
+        "trained_on": cell.reward,
+        "reference": cell.reference,
+        "anchors": stamp,
+        "weights": found,
+    }
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(finite(content), ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, file)
+    return True
+
+
+def measure(
+    entries: Sequence[Entry], texts: Sequence[str], rows: Examples
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """(metric -> value, metric -> value without each group of examples)."""
+    values: dict[str, float] = {}
+    left_out: dict[str, list[float]] = {}
+    parts = groups(len(rows))
+    for e in entries:
+        assert e.metric is not None
+        values[e.name] = value_of(e.metric, rows.samples(texts, e.metric))
+        left_out[e.name] = [
+            value_of(e.metric, rows.samples(texts, e.metric, _without(part, len(rows))))
+            for part in parts
+            if len(parts) > 1
+        ]
+    return values, left_out
+
+
+def _without(part: Sequence[int], n: int) -> list[int]:
+    gone = set(part)
+    return [i for i in range(n) if i not in gone]
+
+
+def completions(folder: Path, examples: int) -> Mapping[tuple[int, str], list[str]]:
+    """(update, policy) -> its completions of all test examples, in order.
+
+    Raises UserError where some are missing: the run was started otherwise.
+    """
+    found: dict[tuple[int, str], dict[int, str]] = {}
+    for row in read_lines(folder / "samples.jsonl"):
+        if row["split"] == "test":
+            found.setdefault((row["update"], row["policy"]), {})[row["row"]] = row["completion"]
+    for key, texts in found.items():
+        if sorted(texts) != list(range(examples)):
+            raise UserError(
+                f"{folder / 'samples.jsonl'}: {len(texts)} of {examples} test completions of "
+                f"update {key[0]}; the run's evaluation.test_samples was changed"
+            )
+    return {key: [texts[i] for i in range(examples)] for key, texts in found.items()}
+
+
+def weights_of(folder: Path) -> Iterator[Weights]:
+    """What a run tested, each set of weights once, in order."""
+    points = read_points(folder / "record.jsonl")
+    live = {
+        p.update: p
+        for p in points
+        if p.split == "validation" and p.common and p.policy == "exported"
+    }
+    seen: dict[tuple[int, str], list[EvalPoint]] = {}
+    for p in points:
+        if p.split == "test":
+            seen.setdefault((p.update, p.policy), []).append(p)
+    for (update, policy), same in seen.items():
+        there = live.get(update)
+        yield Weights(
+            update,
+            policy,
+            tuple(dict.fromkeys(p.weights for p in same)),
+            same[0].reward,
+            _drift(there, update),
+            there.metrics.get(HUMAN) if there is not None else None,
+        )
+
+
+def _drift(point: EvalPoint | None, update: int) -> float | None:
+    if update == 0:
+        return 0.0
+    return None if point is None else point.drift.get(DRIFT)
+
+
+def completions_trained(settings: Mapping[str, Any]) -> int:
+    """Completions that a run trains on: updates x prompts x completions of each."""
+    group = int(settings["algorithm"].get("group_size", 1))
+    return int(settings["updates"]) * int(settings["batch"]["prompts"]) * group

@@ -1,0 +1,165 @@
+"""What all methods of a task have in common, so that they are compared at equal samples.
+
+RL4LMs tunes each method by itself: other sample counts, other sampling, other prompts for PPO and
+NLPO of one task. Here a task has one set of terms, those of its `grue-TASK-ppo` recipe (a stand-in
+has its task's): updates, prompts, learning rate, optimizer steps, decoding. A method brings its
+algorithm and its tethers. `--settings FILE` changes any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tether.config.catalog import CATALOG
+from tether.config.compose import recipe as recipe_mapping
+from tether.config.describe import part_description
+from tether.config.errors import UserError
+from tether.config.layers import merge
+from tether.config.nearest import unknown
+from tether.config.text_values import read_yaml
+
+SHORT = {
+    **{"imdb": "imdb", "commongen": "commongen", "totto": "totto", "narrativeqa": "narrativeqa"},
+    **{"cnn_dailymail": "cnn", "iwslt17": "iwslt", "dailydialog": "dialog"},
+    **{"wmt16": "iwslt", "multi30k": "iwslt", "fairytaleqa": "narrativeqa", "fetaqa": "totto"},
+    **{"dart": "totto", "scitldr": "cnn", "xsum": "cnn"},
+}
+"""Task -> what its recipes are called; a stand-in has those of the task it stands for."""
+TASKS = ("imdb", "commongen", "cnn_dailymail", "totto", "iwslt17", "narrativeqa", "dailydialog")
+"""The seven of GRUE."""
+COUNTS = ("lr", "epochs", "minibatches")
+"""Settings of an algorithm that say how many optimizer steps it takes, and how large ones."""
+LAYERS = ("all", "tuned", "demonstrations", "methods")
+LISTS = ("metrics", "naturalness")
+GERMAN = ("iwslt17", "wmt16", "multi30k")
+PARTS: dict[str, dict[str, Any]] = {
+    "bert_score": {"kind": "bert_score", "model": "roberta-large", "layer": 17}
+}
+"""Metrics with settings that a name alone does not say."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Settings by whom they hold for; each a mapping like a recipe's, later ones win."""
+
+    all: Mapping[str, Any] = field(default_factory=dict)
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """Methods that train on a reward."""
+    demonstrations: Mapping[str, Any] = field(default_factory=dict)
+    """Methods that train on human completions."""
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Method -> settings."""
+    metrics: Sequence[str] | None = None
+    """Of the task score; None = the task's own."""
+    naturalness: Sequence[str] | None = None
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Name in one of the two lists -> metric with its settings, and `maximum` where the metric
+    does not know its own."""
+
+    def layers(
+        self, method: str, algorithm: str, tuned: bool, trained: bool
+    ) -> list[Mapping[str, Any]]:
+        """Of one method, in order. What holds for several leaves out settings that this one's
+        algorithm does not have."""
+        kinds = [self.all, self.tuned if tuned else self.demonstrations][: 1 + trained]
+        return [*(fitting(k, algorithm) for k in kinds), self.methods.get(method, {})]
+
+
+def read(file: Path, methods: Sequence[str]) -> tuple[Terms, dict[str, Terms]]:
+    """Terms for all tasks, and by task, of a settings file.
+
+    Keys: `all`, `tuned`, `demonstrations`, `methods`, `metrics`, `naturalness`, `parts`, and
+    `tasks`, which holds the same by task. Raises UserError naming the key.
+    """
+    mapping = read_yaml(file)
+    tasks = mapping.pop("tasks", {}) or {}
+    if not isinstance(tasks, Mapping):
+        raise UserError(f"{file}: 'tasks' must be a mapping: task -> settings")
+    for task in tasks:
+        if task not in CATALOG["task"]:
+            raise unknown("task", str(task), CATALOG["task"], f"{file}, tasks")
+    common = _terms(mapping, str(file), methods)
+    return common, {t: _terms(m or {}, f"{file}, tasks.{t}", methods) for t, m in tasks.items()}
+
+
+def _terms(mapping: Any, where: str, methods: Sequence[str]) -> Terms:
+    if not isinstance(mapping, Mapping):
+        raise UserError(f"{where} must be a mapping of settings, not {mapping!r:.60}")
+    known = (*LAYERS, *LISTS, "parts")
+    for key, value in mapping.items():
+        if key not in known:
+            raise unknown("key", str(key), (*known, "tasks"), where)
+        is_list = key in LISTS
+        if is_list and not (isinstance(value, list) and all(isinstance(v, str) for v in value)):
+            raise UserError(f"{where}: '{key}' must be a list of metrics, not {value!r:.60}")
+        if not is_list and not isinstance(value, Mapping):
+            raise UserError(f"{where}: '{key}' must be a mapping, not {value!r:.60}")
+    for name in mapping.get("methods", {}):
+        if name not in methods:
+            raise unknown("method", str(name), methods, f"{where}, methods")
+    return Terms(**mapping)
+
+
+def house(task: str) -> Terms:
+    """The terms of a task without further word: those of its PPO recipe."""
+    base = recipe_mapping(f"grue-{SHORT[task]}-ppo") if task in SHORT else recipe_mapping("ppo-kl")
+    algorithm = {k: v for k, v in base["algorithm"].items() if k in COUNTS}
+    tuned: dict[str, Any] = {k: base[k] for k in ("updates", "batch", "optimizer") if k in base}
+    shared: dict[str, Any] = {k: base[k] for k in ("model", "sampling") if k in base}
+    data = {k: v for k, v in base.get("data", {}).items() if k != "task"}
+    evaluation = {"prompts": 512, "test_prompts": 512}
+    parts = dict(PARTS)
+    if task in GERMAN:  # bert-score's own choice for German
+        model = {"model": "bert-base-multilingual-cased", "layer": 9, "language": "de"}
+        parts["bert_score"] = {"kind": "bert_score", **model}
+    return Terms(
+        all={**shared, "data": data, "evaluation": evaluation, "checkpoint": {"keep": 1}},
+        tuned={**tuned, "algorithm": algorithm, "evaluation": base.get("evaluation", {})},
+        parts=parts,
+    )
+
+
+def fitting(mapping: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    """Without the settings that other algorithms have and this one does not; a name that none has
+    stays, and is refused later."""
+    out = dict(mapping)
+    if "algorithm" in out:
+        fields = part_description("algorithm", algorithm)["fields"]
+        every = [part_description("algorithm", a)["fields"] for a in CATALOG["algorithm"]]
+        others = {name for f in every for name in f}
+        given = out["algorithm"].items()
+        out["algorithm"] = {k: v for k, v in given if k in fields or k not in others}
+    return out
+
+
+def grouped(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """As many completions an update as `batch.prompts` says, also where an algorithm writes several
+    of each prompt; minibatches are the largest number up to theirs that divides them."""
+    group = int(mapping["algorithm"].get("group_size", 1))
+    if group == 1:
+        return dict(mapping)
+    prompts = max(1, round(mapping["batch"]["prompts"] / group))
+    most = int(mapping["algorithm"].get("minibatches", 1))
+    count = next(m for m in range(most, 0, -1) if prompts * group % m == 0)
+    return merge(mapping, {"batch": {"prompts": prompts}, "algorithm": {"minibatches": count}})
+
+
+def joined(first: Terms, *others: Terms) -> Terms:
+    """Several terms as one, later ones win."""
+    out = first
+    for o in others:
+        names = dict.fromkeys([*out.methods, *o.methods])
+        out = replace(
+            out,
+            all=merge(out.all, o.all),
+            tuned=merge(out.tuned, o.tuned),
+            demonstrations=merge(out.demonstrations, o.demonstrations),
+            methods={n: merge(out.methods.get(n, {}), o.methods.get(n, {})) for n in names},
+            metrics=o.metrics if o.metrics is not None else out.metrics,
+            naturalness=o.naturalness if o.naturalness is not None else out.naturalness,
+            parts={**out.parts, **o.parts},
+        )
+    return out

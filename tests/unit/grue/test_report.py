@@ -1,0 +1,201 @@
+"""What the report says of made-up cells: numbers by hand, and no more than the seeds allow."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.unit.grue.folders import row, write
+from tether.cli.main import main as tether
+from tether.config.errors import UserError
+from tether.reports.grue import tables
+from tether.reports.grue.results import read
+from tether.reports.grue.write import notes
+from tether.reports.grue.write import write as write_report
+
+ROWS = {
+    "zero-shot": row("zero-shot", tuned=False),
+    "supervised": row("supervised", tuned=False),
+    "ppo": row("ppo"),
+    "nlpo": row("nlpo"),
+    "supervised+ppo": row("supervised+ppo", start="supervised"),
+}
+VALUES = {"zero-shot": 0.1, "supervised": 0.31, "ppo": 0.26, "nlpo": 0.34, "supervised+ppo": 0.5}
+
+
+def value(task: str, label: str, seed: int) -> float:
+    return VALUES[label] + (0.02 if task == "imdb" else 0.0) + 0.004 * seed * (label != "zero-shot")
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    r = read(write(tmp_path, ROWS, [0, 1], value))
+    imdb = r.tasks[1]
+    ppo = r.row("ppo")
+    final = r.score(imdb, ppo, "task", None)
+    # (.28 - .1) / .4 and (.284 - .1) / .4
+    assert final is not None and final.seeds == pytest.approx((0.45, 0.46))
+    within = r.score(imdb, ppo, "task", 4.0)
+    assert within is not None and within.seeds == pytest.approx((0.35, 0.36))
+    # without either group of examples: -+ .04 / .4, so se = sqrt(1/2 * 2 * .1^2) = .1
+    half = 12.706204736432095 * 0.1
+    assert (within.low, within.high) == pytest.approx((0.355 - half, 0.355 + half))
+    natural = r.score(imdb, ppo, "naturalness", None)
+    assert natural is not None and natural.seeds == (0.8, 0.8)  # 40 / 50
+    board = r.aggregate(ppo, "task", 4.0)
+    # commongen: (.22 - .1) / .4 = .3 and .31
+    assert board is not None and board.seeds == pytest.approx((0.325, 0.335))
+    assert board.over == "examples"
+
+
+def test_the_model_as_it_is_stands_on_every_seed(tmp_path: Path) -> None:
+    r = read(write(tmp_path, ROWS, [0, 1, 2], value))
+    found = r.aggregate(r.row("zero-shot"), "task", 4.0)
+    assert found is not None and found.seeds == pytest.approx((0.025, 0.025, 0.025))
+
+
+def test_the_leaderboard_is_in_order_and_drift_stands_beside(tmp_path: Path) -> None:
+    part = tables.leaderboard(read(write(tmp_path, ROWS, [0], value)), 4.0)
+    assert [x[0] for x in part.rows] == [
+        "supervised+ppo", "supervised", "nlpo", "ppo", "zero-shot",
+    ]  # fmt: skip
+    by_name = {x[0]: x for x in part.rows}
+    assert by_name["ppo"][3] == "3.00" and by_name["ppo"][4] == "64"
+    assert by_name["supervised"][1].startswith("0.550 [")
+    final = tables.leaderboard(read(tmp_path), None)
+    assert {x[0]: x[3] for x in final.rows}["ppo"] == "6.00"
+
+
+def test_below_5_seeds_nothing_is_decided(tmp_path: Path) -> None:
+    r = read(write(tmp_path, ROWS, [0, 1], value, primary=[["nlpo", "ppo"]]))
+    part = tables.comparisons(r)
+    assert part is not None and "examples only" in part.title and "No verdict" in part.note
+    assert "Verdict" not in part.head and "p" not in part.head
+    # the same examples move both methods alike
+    assert part.rows[0] == ["nlpo - ppo", "commongen", "+0.200", "[0.200, 0.200]"]
+    text = write_report(tmp_path).markdown.read_text()
+    assert "2 seeds: intervals are over examples only, and nothing is decided" in text
+    assert "(0.325, 0.335)" in text  # every seed's value
+
+
+def test_pairs_share_their_start(tmp_path: Path) -> None:
+    part = tables.comparisons(read(write(tmp_path, ROWS, [0], value)))
+    assert part is not None and {x[0] for x in part.rows} == {"nlpo - ppo"}
+
+
+def test_from_5_seeds_there_are_tests_and_from_6_verdicts(tmp_path: Path) -> None:
+    def noisy(task: str, label: str, seed: int) -> float:
+        return value(task, label, seed) + (0.002 * (seed % 2) if label == "nlpo" else 0.0)
+
+    five = tables.comparisons(
+        read(write(tmp_path / "5", ROWS, range(5), noisy, primary=[["nlpo", "ppo"]]))
+    )
+    assert five is not None and five.rows[0][-1] == "none"
+    assert five.rows[0][3] == "0.0625"  # 2 / 2^5
+    six = tables.comparisons(
+        read(write(tmp_path / "6", ROWS, range(6), noisy, primary=[["nlpo", "ppo"]]))
+    )
+    assert six is not None and six.rows[0][-1] == "better"
+    assert six.rows[0][:2] == ["nlpo - ppo", "+0.203"]  # .08 / .4, and .005 on odd seeds
+    open_ = tables.comparisons(read(write(tmp_path / "none", ROWS, range(6), noisy)))
+    assert open_ is not None and open_.title.startswith("Exploratory") and len(open_.head) == 5
+
+
+def test_a_row_without_all_tasks_has_no_aggregate(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0, 1], value, unfinished=["imdb/ppo-seed1"])
+    r = read(tmp_path)
+    assert r.missing == ("imdb/ppo-seed1",)
+    assert r.aggregate(r.row("ppo"), "task", 4.0) is None
+    assert r.aggregate(r.row("nlpo"), "task", 4.0) is not None
+    assert (
+        "1 of 18 cells are not finished: imdb/ppo-seed1" in write_report(tmp_path).html.read_text()
+    )
+
+
+def test_scores_of_other_anchors_do_not_count(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0], value)
+    file = tmp_path / "commongen" / "ppo-seed0" / "scores.json"
+    file.write_text(file.read_text().replace("stamp of commongen", "another stamp"))
+    assert read(tmp_path).missing == ("commongen/ppo-seed0",)
+
+
+def test_unequal_samples_are_said(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0], value)
+    assert "not at equal samples" not in " ".join(notes(read(tmp_path)))
+    declared = json.loads((tmp_path / "grue.json").read_text())
+    next(c for c in declared["cells"] if c["name"] == "imdb/nlpo-seed0")["completions"] = 96
+    (tmp_path / "grue.json").write_text(json.dumps(declared))
+    said = "imdb: not at equal samples (completions: ppo 64, nlpo 96, supervised+ppo 64)."
+    assert said in notes(read(tmp_path))
+
+
+def test_the_matrix_of_rewards(tmp_path: Path) -> None:
+    rows = {
+        "zero-shot": ROWS["zero-shot"],
+        "ppo (reward chrf)": row("ppo", trained_on="chrf"),
+        "ppo (reward rouge_1)": row("ppo", trained_on="rouge_1"),
+    }
+    write(tmp_path, rows, [0], lambda t, label, s: 0.3 if "rouge" in label else 0.2)
+    part = tables.matrix(read(tmp_path))[0]
+    assert part.head == ["Trained on", "rouge_1", "perplexity", "chrf"]
+    assert part.rows == [
+        ["none (zero-shot)", "0.200", "40.000", "0.700"],
+        ["chrf", "0.200", "50.000", "0.700"],
+        ["rouge_1", "0.300", "50.000", "0.700"],
+    ]
+
+
+def test_two_starts_by_two_references(tmp_path: Path) -> None:
+    cells = {"": {"raw": 0.1, "supervised": 0.2}, "supervised": {"raw": 0.3, "supervised": 0.5}}
+    rows = {"zero-shot": ROWS["zero-shot"]}
+    numbers = {"zero-shot": 0.1}
+    for start, by_reference in cells.items():
+        for reference, number in by_reference.items():
+            method = f"{start}+ppo".lstrip("+")
+            label = f"{method} (KL to {reference})"
+            rows[label] = row(method, start=start, reference=reference)
+            numbers[label] = number
+    write(tmp_path, rows, [0], lambda t, label, s: numbers[label], tasks=["imdb"])
+    part = tables.references(read(tmp_path))[0]
+    assert part.head == ["Start", "KL to raw", "KL to supervised"]
+    assert part.rows == [
+        ["raw", "0.000 / 0.800", "0.250 / 0.800"],
+        ["supervised", "0.500 / 0.800", "1.000 / 0.800"],
+    ]
+
+
+def test_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, ROWS, range(5), value)
+    assert tether(["grue", "report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "Leaderboard" in out and "supervised+ppo" in out
+    page = (tmp_path / "leaderboard.html").read_text()
+    # two starts on each of two tasks
+    assert all(f"frontier-{t}-{i}" in page for t in ("commongen", "imdb") for i in (0, 1))
+    assert "anchors stamp of commong" in page and "Left out: coverage" in page
+    assert "neither means nor curves" not in page  # each seed has a start of its own, on purpose
+    with open(tmp_path / "scores.csv", newline="") as f:
+        scores = list(csv.DictReader(f))
+    one = next(
+        x for x in scores
+        if (x["task"], x["method"], x["seed"], x["weights"], x["metric"])
+        == ("imdb", "ppo", "3", "final", "rouge_1")
+    )  # fmt: skip
+    assert math.isclose(float(one["mapped"]), (0.26 + 0.02 + 0.012 - 0.1) / 0.4)
+    assert (one["floor"], one["ceiling"], one["drift_nats_per_completion"]) == ("0.1", "0.5", "6.0")
+    with open(tmp_path / "leaderboard.csv", newline="") as f:
+        board = list(csv.DictReader(f))
+    kept = {(x["method"], x["weights"]): x for x in board}
+    assert len(kept) == len(board) == 2 + 3 * 2
+    assert kept["ppo", "budget:4"]["interval_over"] == "seeds"
+    assert math.isclose(float(kept["supervised", "final"]["score"]), 0.55 + 0.02)
+
+
+def test_nothing_finished(tmp_path: Path) -> None:
+    names = [f"imdb/{x}-seed0" for x in ROWS]
+    write(tmp_path, ROWS, [0], value, tasks=["imdb"], unfinished=names)
+    with pytest.raises(UserError, match="no cell has finished yet"):
+        read(tmp_path)
