@@ -47,8 +47,9 @@ class Case:
     """The row that `extra` is over."""
 
 
-RECOMPUTE = {"gradient_checkpointing": True}
-LORA = {"lora": {"rank": 16}}
+RECOMPUTE = {"gradient_checkpointing": True, "capture": False}
+LORA = {"lora": {"rank": 16}, "capture": False}
+"""Passes of neither can be recorded."""
 CASES = {
     "ppo": Case(),
     "elastic-device": Case(elastic_reset(**EACH_STEP), "device"),

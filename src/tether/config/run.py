@@ -68,8 +68,8 @@ class ModelSettings:
     """Compile the layers for scoring and the update: less time on a GPU from the second update on,
     half a minute more in the first."""
     capture: bool = False
-    """Record passes over a microbatch as CUDA graphs (decoder-only models in bf16), in scoring and
-    in the update: small microbatches cost more launching than computing. A recorded shape keeps
+    """Record passes over a microbatch as CUDA graphs, in scoring and in the update (decoder-only
+    models whose weights all train in bf16; refused where it cannot be done): small microbatches cost more launching than computing. A recorded shape keeps
     the memory of its activations."""
     copies: Literal["device", "cpu"] = "device"
     """Where weights that do not train (the initial ones, averages) are kept: beside the policy, or

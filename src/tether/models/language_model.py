@@ -216,12 +216,16 @@ class LanguageModel:
         return states[:, s.prompt.shape[1] - 1 :]
 
     def _recordable(self) -> bool:
-        if not self.capture or not self._recorded().usable:
+        if not self.capture or self.cannot_record() is not None:
             return False
         if not torch.is_grad_enabled():
             return True
         once, self._record = self._record, False
         return once
+
+    def cannot_record(self) -> str | None:
+        """Why passes of this model cannot be recorded (`capture`), or None."""
+        return self._recorded().why_not
 
     def _recorded(self) -> Recorded:
         known: Recorded | None = self.scratch.get("recorded")

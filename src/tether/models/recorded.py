@@ -56,22 +56,31 @@ class Recorded:
         self._core, self._layers = core, layers
         self._shapes: OrderedDict[tuple[int, int, bool], Callable[..., Tensor]] = OrderedDict()
         self._pools: dict[bool, Any] = {}
-        self.usable = self._usable(accepts)
+        self.why_not = self._why_not(accepts)
+        """Why this model's passes cannot be recorded; None where they can."""
 
-    def _usable(self, accepts: frozenset[str]) -> bool:
-        p = next(self._core.parameters())
+    def _why_not(self, accepts: frozenset[str]) -> str | None:
+        every = list(self._core.parameters())
         config = self._core.config
         sliding = any("sliding" in t for t in getattr(config, "layer_types", None) or ())
-        return (
-            p.is_cuda
-            and p.dtype != torch.float32  # fp32 gradients stay where they are and add up
-            and not any(hasattr(x, "to_local") for x in self._core.parameters())
-            and not getattr(config, "is_encoder_decoder", False)
-            and getattr(config, "_attn_implementation", "") == "sdpa"
-            and not (sliding and getattr(config, "sliding_window", None))
-            and "position_ids" in accepts
-            and not any(getattr(m, "gradient_checkpointing", False) for m in self._core.modules())
-        )
+        if not every[0].is_cuda:
+            return f"it needs CUDA, the model is on {every[0].device}"
+        if getattr(config, "is_encoder_decoder", False):
+            return "an encoder-decoder model has two lengths"
+        if any(p.dtype == torch.float32 for p in every if p.requires_grad):
+            # their gradients stay where they are and add up; recorded ones are written over
+            return "weights that train in fp32 have no other place for their gradients"
+        if any(hasattr(p, "to_local") for p in every):
+            return "the weights are sharded"
+        if getattr(config, "_attn_implementation", "") != "sdpa":
+            return f"the attention is {getattr(config, '_attn_implementation', None)}, not sdpa"
+        if sliding and getattr(config, "sliding_window", None):
+            return "the model attends within a sliding window"
+        if "position_ids" not in accepts:
+            return f"{type(self._core).__name__} takes no position_ids"
+        if any(getattr(m, "gradient_checkpointing", False) for m in self._core.modules()):
+            return "activations are recomputed (model.gradient_checkpointing)"
+        return None
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """`input_ids`, `attention_mask` and `position_ids` [B,L] -> [B,L,H], with gradients where

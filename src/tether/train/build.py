@@ -75,6 +75,8 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:
     lm = load_language_model(settings.model, seed=settings.seed, stop=settings.sampling.stop)
     _check_top_k(settings, lm.vocab_size)
+    if settings.model.capture and (why := lm.cannot_record()) is not None:
+        raise UserError(f"model.capture cannot have an effect here: {why}; leave it out")
     parts.engine.prepare(lm)
     wanted = settings.evaluation.test_prompts
     tasks = load_task(

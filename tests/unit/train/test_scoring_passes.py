@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.runs_for_tests import make_world, metrics, run, settings
+from tether.config.errors import UserError
 from tether.train import collect as collecting
 
 NO_DRIFT = {"evaluation": {"drift_every": 0}}
@@ -80,3 +81,8 @@ def test_who_needs_the_pass_has_it(world: Path, rows_scored: list[int]) -> None:
         rows_scored.clear()
         run(settings(world, change, NO_DRIFT, SAMPLED, name=f"needs-{name}", updates=2))
         assert len(rows_scored) == passes and len(set(rows_scored)) == 1, name
+
+
+def test_recording_where_nothing_can_be_recorded_is_refused(world: Path) -> None:
+    with pytest.raises(UserError, match="model.capture cannot have an effect here: it needs CUDA"):
+        run(settings(world, {"model": {"capture": True}}, name="recorded"))
