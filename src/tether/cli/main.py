@@ -100,7 +100,18 @@ def _terminated(signum: int, frame: FrameType | None) -> None:
     sys.exit(128 + signum)
 
 
+def _open_streams() -> None:
+    """A standard stream that the caller closed would be the number of the next file or socket that
+    is opened, and what is meant for it would go there."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+
+
 def entry() -> None:
     """Console script."""
+    _open_streams()
     signal.signal(signal.SIGTERM, _terminated)  # outside an update there is nothing to save
     sys.exit(main())

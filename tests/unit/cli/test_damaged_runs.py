@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,31 @@ def test_a_folder_that_cannot_be_made(
     assert main(words) == 2
     said = capsys.readouterr().err
     assert said == "tether: cannot use '/proc/nowhere': No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("generate RUN hi --temperature nan", "--temperature must be greater than 0"),
+        ("generate RUN hi --temperature inf", "--temperature must be greater than 0"),
+        ("reward-model pairs a b --temperature nan", "--temperature must be greater than 0"),
+        ("frontier RUN --budgets nan", "'nan' is no list of nats greater than 0"),
+    ],
+)
+def test_numbers_that_are_none(
+    words: str, message: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.replace("RUN", str(finished)).split()) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_streams(closed: str, finished: Path, tmp_path: Path) -> None:
+    """A caller may have closed a standard stream: the report is written all the same."""
+    command = f"exec {sys.executable} -m tether frontier {finished} --folder {tmp_path}/f {closed}"
+    source = Path(__file__).parents[3] / "src"
+    done = subprocess.run(["sh", "-c", command], env=os.environ | {"PYTHONPATH": str(source)},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "f" / "frontier.svg").stat().st_size > 1000
