@@ -123,12 +123,26 @@ def setting_of(point: BaselinePoint) -> str:
     return f"lambda = {'inf' if point.at is None or math.isinf(point.at) else f'{point.at:.3g}'}"
 
 
+class Damaged(ValueError):
+    """A record with a line that is none."""
+
+
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Complete lines of a record; a last line cut by a kill is left out."""
-    with open(path, encoding="utf-8") as f:
-        for text in f:
-            if text.endswith("\n"):
-                yield json.loads(text)
+    """Complete lines of a record; a last line cut by a kill is left out.
+
+    Raises Damaged, one line, for anything else that is no record line.
+    """
+    with open(path, "rb") as f:
+        for number, raw in enumerate(f, 1):
+            if not raw.endswith(b"\n"):
+                return
+            try:
+                found = json.loads(raw.decode("utf-8"))
+            except ValueError as e:
+                raise Damaged(f"{path} is damaged, line {number}: {e}") from e
+            if not isinstance(found, dict):
+                raise Damaged(f"{path} is damaged, line {number}: it is no mapping")
+            yield found
 
 
 def read_points(path: Path) -> list[EvalPoint]:

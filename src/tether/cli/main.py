@@ -14,6 +14,7 @@ from types import FrameType
 
 from tether.config.errors import UserError
 from tether.config.nearest import unknown
+from tether.records import Damaged
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("tether.cli.studies:quickstart", "three methods on a bundled model, offline"),
@@ -55,6 +56,15 @@ def main(words: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe went away: nothing more to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except Damaged as e:
+        print(f"tether: {e}", file=sys.stderr)
+        return 2
+    except OSError as e:
+        if e.filename is None or not e.strerror:
+            raise
+        # a path that the user gave (or the disk behind it), wherever it was met
+        print(f"tether: cannot use '{e.filename}': {e.strerror}", file=sys.stderr)
+        return 2
     except Exception as e:
         from tether.train.signals import Interrupted
 
@@ -91,7 +101,18 @@ def _terminated(signum: int, frame: FrameType | None) -> None:
     sys.exit(128 + signum)
 
 
+def _open_streams() -> None:
+    """A standard stream that the caller closed would be the number of the next file or socket that
+    is opened, and what is meant for it would go there."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+
+
 def entry() -> None:
     """Console script."""
+    _open_streams()
     signal.signal(signal.SIGTERM, _terminated)  # outside an update there is nothing to save
     sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -138,7 +139,7 @@ def pairs(words: list[str]) -> int:
     noise = "temperature of the raters' choices, in units of their reward; 0 = none"
     p.add_argument("--noise", type=float, default=1.0, help=noise)
     given = p.parse(words)
-    if given.temperature is not None and given.temperature <= 0:
+    if given.temperature is not None and not 0 < given.temperature < math.inf:
         raise UserError("--temperature must be greater than 0")
     from tether.studies.pairs import Sampling, collect
 

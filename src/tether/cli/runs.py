@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def generate(words: list[str]) -> int:
     given = p.parse(words)
     if not Path(given.run).is_dir():
         raise UserError(f"there is no folder '{given.run}'")
-    if given.temperature is not None and given.temperature <= 0:
+    if given.temperature is not None and not 0 < given.temperature < math.inf:
         raise UserError("--temperature must be greater than 0; --greedy decodes greedily")
     prompts = [*given.prompt, *(_lines(given.file) if given.file else [])]
     if not prompts:

@@ -88,6 +88,6 @@ def budgets(text: str) -> tuple[float, ...]:
         found = tuple(float(t) for t in text.split(","))
     except ValueError:
         found = ()
-    if not found or any(b <= 0 for b in found):
+    if not found or not all(b > 0 for b in found):  # nan is none
         raise argparse.ArgumentTypeError(f"'{text}' is no list of nats greater than 0: 1,2,4")
     return found

@@ -331,7 +331,7 @@ def _file(place: str, where: str) -> ModuleType:
         sys.path.append(str(path.parent))  # its own imports of neighbours
     try:
         spec.loader.exec_module(module)
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # a script that ends with sys.exit()
         del sys.modules[private]
         raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
     return module
@@ -351,7 +351,7 @@ def _module(place: str, where: str) -> ModuleType:
                 f"there is no module '{place}'{_in(where)}; for a file write {place}.py:NAME"
             ) from e
         raise UserError(f"{place}{_in(where)} needs the module '{missing}': install it") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # a script that ends with sys.exit()
         raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tether.config.errors import UserError
 from tether.config.run import AfterSettings, ClassifierSettings, RunSettings
 
+LONGEST_NAME = 200
+"""Bytes of a run's name: file systems take 255, and files beside the folder have longer names."""
 _AT_LEAST: dict[str, float] = {
     "updates": 0,
     "threads": 1,
@@ -63,6 +66,11 @@ def check_together(settings: RunSettings | ClassifierSettings, where: str = "") 
         _check_classifier(settings, place)
     if not settings.name or "/" in settings.name or settings.name in (".", ".."):
         raise UserError(f"name{place} is '{settings.name}', must name a folder under root")
+    if (size := len(settings.name.encode())) > LONGEST_NAME:
+        raise UserError(f"name{place} has {size} bytes; a folder's name has at most {LONGEST_NAME}")
+    for key in ("name", "root"):
+        if not getattr(settings, key).isprintable():
+            raise UserError(f"{key}{place} is {getattr(settings, key)!r}, must be printable text")
 
 
 def _check_classifier(s: ClassifierSettings, place: str) -> None:
@@ -171,10 +179,9 @@ def _check_divides(
     sequences = prompts * group
     if sequences % minibatches == 0:
         return
-    fits = [p for p in range(1, 2 * prompts + minibatches + 1) if p * group % minibatches == 0]
-    below = [p for p in fits if p < prompts]
-    above = [p for p in fits if p > prompts]
-    nearest = " or ".join(str(p) for p in [*below[-1:], *above[:1]])
+    step = minibatches // math.gcd(group, minibatches)  # prompts that fit are its multiples
+    below = prompts // step * step
+    nearest = " or ".join(str(p) for p in (below, below + step) if p > 0)
     raise UserError(
         f"batch.prompts {prompts} x algorithm.group_size {group} = {sequences} sequences{place} do "
         f"not divide into {minibatches} {what}; nearest batch.prompts: {nearest}"

@@ -93,6 +93,10 @@ def dump(instance: Any, family: str) -> dict[str, Any]:
     return {"kind": kind_of(family, type(instance)), **values}
 
 
+LARGEST = 2**63 - 1
+"""Of whole numbers: what counts and indices are computed with."""
+
+
 def convert(hint: Any, value: Any, place: Place, construct: bool = False) -> Any:
     """One value by its resolved type. Raises UserError naming the place."""
     if callable(value) and not isinstance(value, type) and str in members(hint):
@@ -115,9 +119,13 @@ def convert(hint: Any, value: Any, place: Place, construct: bool = False) -> Any
     if isinstance(hint, ListType | TupleType):
         return _sequence(hint, value, place, construct)
     try:
-        return leaf(hint, value)
+        found = leaf(hint, value)
     except ValueError as e:
         raise _wrong(hint, value, place) from e
+    if isinstance(found, int) and abs(found) > LARGEST:
+        where = f" in {place.source}" if place.source else ""
+        raise UserError(f"{place.path or 'the value'}{where} is {found}, must be below 2^63")
+    return found
 
 
 def _sequence(hint: ListType | TupleType, value: Any, place: Place, construct: bool) -> Any:

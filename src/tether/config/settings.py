@@ -62,7 +62,10 @@ def read(path: str | Path) -> Settings:
     """`config.yaml` of a run folder (or a folder that holds one) -> settings."""
     path = Path(path)
     path = path / "config.yaml" if path.is_dir() else path
-    return parse(read_yaml(path), str(path))
+    found = read_yaml(path)
+    if not found:
+        raise UserError(f"{path} is empty: restore it, since a run cannot be read without it")
+    return parse(found, str(path))
 
 
 def method_of(settings: RunSettings) -> str:

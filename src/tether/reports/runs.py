@@ -91,7 +91,7 @@ def read_run(folder: Path, agent: str | None = None) -> Run:
     try:
         lines = list(read_lines(record))
     except ValueError as e:
-        raise UserError(f"{record} is damaged: {e}") from e
+        raise UserError(str(e)) from e
     start = next((x for x in lines if x["kind"] == "start"), None)
     if start is None:
         raise UserError(f"{record} has no start line: the run was stopped before it began")
@@ -145,7 +145,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     try:
         return list(read_lines(file))
     except ValueError as e:
-        raise UserError(f"{file} is damaged: {e}") from e
+        raise UserError(str(e)) from e
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Run], Plan]:

@@ -1,8 +1,10 @@
 """Every mistake is one line that says what, where, and how to mend it."""
 
+from pathlib import Path
+
 import pytest
 
-from tether.config.catalog import CATALOG
+from tether.config.catalog import CATALOG, load_object
 from tether.config.compose import compose
 from tether.config.errors import UserError
 from tether.config.layers import split
@@ -127,3 +129,37 @@ def test_words_of_other_libraries_lead_to_keys_we_have() -> None:
         assert head in ours or head.split(".")[0] in ours, (word, answer)
         if head.startswith(("algorithm.", "sampling.", "data.", "batch.", "evaluation.")):
             assert head in ours or head == "algorithm.kind", (word, answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--sampling.chunk 99999999999999999999", r"sampling\.chunk .* must be below 2\^63"),
+        ("--updates 9223372036854775808", r"updates .* must be below 2\^63"),
+        ("--seed -9223372036854775809", r"seed .* must be below 2\^63"),
+        (f"--name {'x' * 201}", r"name .* has 201 bytes; a folder's name has at most 200"),
+        (f"--name {'猫' * 67}", r"name .* has 201 bytes"),
+        ("--name a\0b", r"name .* is 'a\\x00b', must be printable text"),
+        ("--root a\0b", r"root .* is 'a\\x00b', must be printable text"),
+    ],
+)
+def test_what_no_folder_and_no_count_can_be(words: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as e:
+        compose("toy", overrides=words.split(" "))
+    assert "\n" not in str(e.value)
+
+
+def test_a_huge_batch_is_answered_at_once() -> None:
+    """The nearest numbers that divide are computed, not looked for."""
+    with pytest.raises(UserError, match=r"prompts: 99999999999998 or 100000000000000"):
+        compose("toy", overrides=["--batch.prompts", "99999999999999",
+                                  "--algorithm.minibatches", "2"])  # fmt: skip
+    with pytest.raises(UserError, match=r"nearest batch\.prompts: 3$"):
+        words = "--batch.prompts 1 --algorithm.minibatches 6 --algorithm.kind rloo"
+        compose("toy", overrides=[*words.split(), "--algorithm.group_size", "2"])
+
+
+def test_a_script_that_exits_is_no_module(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(UserError, match=r"exits.py.* fails on import: SystemExit: 3"):
+        load_object(f"{tmp_path}/exits.py:f")
