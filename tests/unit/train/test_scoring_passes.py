@@ -84,5 +84,7 @@ def test_who_needs_the_pass_has_it(world: Path, rows_scored: list[int]) -> None:
 
 
 def test_recording_where_nothing_can_be_recorded_is_refused(world: Path) -> None:
-    with pytest.raises(UserError, match=r"model\.capture cannot have an effect here: it needs CUDA"):
+    with pytest.raises(
+        UserError, match=r"model\.capture cannot have an effect here: it needs CUDA"
+    ):
         run(settings(world, {"model": {"capture": True}}, name="recorded"))
