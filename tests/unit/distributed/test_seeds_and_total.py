@@ -45,7 +45,7 @@ def test_one_process_is_its_own_group() -> None:
     assert broadcast_object({"a": 1}) == {"a": 1}
 
 
-def test_reshard_calls_every_sharded_part() -> None:
+def test_reshard_calls_every_sharded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     class Sharded(torch.nn.Linear):
         calls = 0
 
@@ -53,5 +53,8 @@ def test_reshard_calls_every_sharded_part() -> None:
             self.calls += 1
 
     parts = [Sharded(1, 1), torch.nn.Linear(1, 1), Sharded(1, 1)]
+    reshard(torch.nn.Sequential(*parts))  # one process alone has nothing sharded
+    assert [getattr(p, "calls", 0) for p in parts] == [0, 0, 0]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     reshard(torch.nn.Sequential(*parts))
     assert [getattr(p, "calls", 0) for p in parts] == [1, 0, 1]

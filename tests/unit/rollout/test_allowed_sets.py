@@ -270,15 +270,15 @@ def test_a_token_at_the_edge_of_a_found_set_is_no_alarm(worlds: dict[str, Path])
         e = collected(agent)
         off = torch.zeros_like(e.old.logprobs)
         off[0, 0] = 0.02
-        e = replace(e, rollout=replace(e.rollout, logprobs=e.rollout.logprobs + off))
+        near = replace(e.rollout, logprobs=e.rollout.logprobs + off)
         if alarm:
             with pytest.raises(RuntimeError, match="engine and scoring disagree"):
-                engine_agrees(agent, e)
+                engine_agrees(agent, near, e.old.logprobs)
         else:
-            engine_agrees(agent, e)
-            worse = replace(e, rollout=replace(e.rollout, logprobs=e.rollout.logprobs + 0.1))
+            engine_agrees(agent, near, e.old.logprobs)
+            worse = replace(e.rollout, logprobs=e.rollout.logprobs + 0.1)
             with pytest.raises(RuntimeError, match="engine and scoring disagree"):
-                engine_agrees(agent, worse)
+                engine_agrees(agent, worse, e.old.logprobs)
 
 
 def test_the_control_samples_from_its_own_top_p(worlds: dict[str, Path]) -> None:
