@@ -47,7 +47,7 @@ class Case:
     """The row that `extra` is over."""
 
 
-RECOMPUTE = {"gradient_checkpointing": True, "capture": False}
+RECOMPUTE = {"gradient_checkpointing": True, "capture": False, "compile": False}
 LORA = {"lora": {"rank": 16}, "capture": False}
 """Passes of neither can be recorded."""
 CASES = {

@@ -284,9 +284,12 @@ class Updates:
 
 def _own_names(sets: Any) -> Any:
     """A second collection of the same tensors: what is declared in it, the first one lacks."""
+    from tether.models.overlap import Overlap
+
     out = copy.copy(sets)
     for name in ("_sets", "working", "residents", "buffers", "counts", "_rounded", "_pairs"):
         setattr(out, name, copy.copy(getattr(sets, name)))
+    out._overlap = Overlap()
     return out
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tether.config.errors import UserError
-from tether.config.run import AfterSettings, ClassifierSettings, RunSettings
+from tether.config.run import AfterSettings, ClassifierSettings, ModelSettings, RunSettings
 
 LONGEST_NAME = 200
 """Bytes of a run's name: file systems take 255, and files beside the folder have longer names."""
@@ -73,6 +73,14 @@ def check_together(settings: RunSettings | ClassifierSettings, where: str = "") 
             raise UserError(f"{key}{place} is {getattr(settings, key)!r}, must be printable text")
 
 
+def _check_model(model: ModelSettings, place: str) -> None:
+    if model.compile and model.gradient_checkpointing:
+        raise UserError(
+            f"model.compile{place} cannot stand beside model.gradient_checkpointing, which would"
+            " run the plain layers again; leave one out"
+        )
+
+
 def _check_classifier(s: ClassifierSettings, place: str) -> None:
     if s.crop_tokens[0] > s.crop_tokens[1] or s.crop_tokens[0] < 1:
         raise UserError(f"crop_tokens{place} is {list(s.crop_tokens)}, must be [low, high]")
@@ -98,6 +106,7 @@ def _get(settings: Any, path: str) -> Any:
 
 def _check_run(s: RunSettings, place: str) -> None:
     _check_top_p(s, place)
+    _check_model(s.model, place)
     if not all(0 <= b < 1 for b in s.optimizer.betas):
         raise UserError(f"optimizer.betas{place} is {list(s.optimizer.betas)}, must be in [0, 1)")
     if s.sampling.greedy:

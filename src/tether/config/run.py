@@ -65,8 +65,8 @@ class ModelSettings:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
     compile: bool = False
-    """Compile the layers for scoring and the update: less time on a GPU from the second update on,
-    half a minute more in the first."""
+    """Compile the layers of policy, critic and copies of the policy for scoring and the update:
+    less time on a GPU, some ten seconds more at the first pass of each kind."""
     capture: bool = False
     """Record passes over a microbatch as CUDA graphs, in scoring and in the update (decoder-only
     models whose weights all train in bf16; refused where it cannot be done): small microbatches
@@ -172,8 +172,8 @@ class EvaluationSettings:
     """name -> text file (.txt, .txt.gz) or dataset file with a `text` column, of another domain."""
     drift_every: int = 1
     """Updates between measurements of KL to the initial model along the training completions, at
-    one scoring pass each; 0 = in evaluations only. A trigger or tether that needs it has it at
-    every update all the same."""
+    one scoring pass each; 0 = in evaluations, and in the first update (its self-check). A trigger
+    or tether that needs it has it at every update all the same."""
     samples: int = 8
     """Completions written to samples.jsonl at every evaluation."""
     test_samples: int | None = None

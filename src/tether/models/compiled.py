@@ -2,7 +2,7 @@
 
 One layer is compiled and serves all: they differ in their weights alone, which are inputs of the
 compiled code. That costs seconds where a whole model costs a minute, and sizes of batches are
-symbols in it, so a new one compiles nothing and a resumed run computes with the same kernels.
+symbols in it, so a new one compiles nothing.
 Rollouts never come here: an engine compiles its own step.
 """
 
@@ -28,8 +28,8 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def compiled_layers(module: nn.Module, known: MutableMapping[Any, Any]) -> Iterator[int]:
-    """Within, the blocks of `module` run compiled; yields how many. known: what was compiled for
-    this module before, by class and mode."""
+    """Within, the blocks of `module` run compiled; yields how many. known: what was compiled
+    before, by class."""
     held = []
     for layer in layers_of(module):
         if "forward" in vars(layer):  # somebody else has replaced it

@@ -348,6 +348,13 @@ class LanguageModel:
         out.scratch = {}
         return out
 
+    def short_lived(self, of: LanguageModel) -> LanguageModel:
+        """This twin for a few passes: what is compiled for its model serves it too, and a recording
+        would not live to be used."""
+        self.capture = False
+        self.scratch["compiled layers"] = of.scratch.setdefault("compiled layers", {})
+        return self
+
 
 def positions(mask: Tensor) -> Tensor:
     """[B,L] bool -> [B,L]: running count of real tokens minus one, floor 0 (B01)."""

@@ -300,7 +300,7 @@ class WeightSets:
         elif name not in self.sets:
             raise ValueError(f"no set of weights '{name}' to run; there are {sorted(self.sets)}")
         else:
-            yield self._module_for(name)[0]
+            yield self._module_for(name)[0].short_lived(self.lm)
 
     # ---- checkpoint
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tether.config.run import SamplingSettings
 from tether.core.sampling import exponential, pack_bits
+from tether.models.compiled import own_code
 from tether.models.fused import Together, padded_head
 from tether.models.head import ExactLogits
 from tether.models.language_model import LanguageModel, positions
@@ -47,7 +48,7 @@ class Reader:
         self._logits = ExactLogits(lm.core, padded_head(lm.core))
         self._step: Callable[[], Tensor] = self._forward
         if compiled:
-            self._step = torch.compile(own_code(self._forward), dynamic=False, options=OPTIONS)
+            self._step = torch.compile(_own_method(self._forward), dynamic=False, options=OPTIONS)
 
     def begin(self) -> Tensor:
         """Read the prompts, each once, and spread what is kept of them over the rows; [B,V]."""
@@ -317,13 +318,9 @@ class Program:
         self._first, self._next = graphs[0].replay, graphs[1].replay
 
 
-def own_code(method: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """The same function under a code object of its own: the compiler counts recompilations per code
-    object, and would leave the ninth shape of a step uncompiled."""
-    f = method.__func__  # type: ignore[attr-defined]
-    copy = types.FunctionType(
-        f.__code__.replace(), f.__globals__, f.__name__, f.__defaults__, f.__closure__
-    )
+def _own_method(method: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """`own_code` of a bound method: shapes of a step, too, are counted per code object."""
+    copy = own_code(method.__func__)  # type: ignore[attr-defined]
     return types.MethodType(copy, method.__self__)  # type: ignore[attr-defined]
 
 

@@ -147,10 +147,11 @@ class NLPOMask(Tether):
         return super()._parts() if self.mask == "copy" else {}
 
     def check_vocabulary(self, size: int) -> None:
-        if self.floor >= size:
+        words = size - len(self.stops)  # which the floor does not count
+        if self.floor >= words:
             raise UserError(
-                f"nlpo_mask.floor {self.floor} would allow every token: the vocabulary has {size};"
-                " lower it"
+                f"nlpo_mask.floor {self.floor} would allow every token: the vocabulary has {words}"
+                " beside the stop tokens; lower it"
             )
         if self.top_k >= size:
             raise UserError(

@@ -89,11 +89,11 @@ class Agent:
         models = {k: self.sets.residents[k] for k in self.companions}
         return FoundAgain(self.constraints, models, self.lm.stops, s.min_new_tokens)
 
-    def references(self) -> list[str]:
-        """Sets whose log-probs of this update's tokens are wanted. The initial model's in the first
-        update whatever the settings say: its self-check."""
+    def references(self, update: int) -> list[str]:
+        """Sets whose log-probs of this update's (0-based) tokens are wanted. The initial model's in
+        the first update whatever the settings say: its self-check."""
         every = self.evaluation.drift_every
-        due = self.version == 0 or self.follows_drift or (every > 0 and self.version % every == 0)
+        due = self.version == 0 or self.follows_drift or (every > 0 and update % every == 0)
         return sorted({*self.token_reads, *(["initial"] if due else [])})
 
     @property

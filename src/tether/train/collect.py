@@ -238,7 +238,7 @@ def collect(
             rollout = replace(rollout, allowed=agent.found_again)
     seconds["rollout"] = time.perf_counter() - started
     started = time.perf_counter()
-    old, references = _scores(agent, algorithm, rollout)  # 4
+    old, references = _scores(agent, algorithm, rollout, update)  # 4
     seconds["scoring"] = time.perf_counter() - started
     started = time.perf_counter()
     mask = rollout.sequences.completion_mask & rollout.sampled
@@ -272,7 +272,7 @@ def collect(
 
 
 def _scores(
-    agent: Agent, algorithm: Algorithm, rollout: Rollout
+    agent: Agent, algorithm: Algorithm, rollout: Rollout, update: int
 ) -> tuple[Scores, dict[str, Scores]]:
     s: Sequences = rollout.sequences
     common: dict[str, Any] = {
@@ -283,7 +283,7 @@ def _scores(
         # Nobody reads the old policy's view of text that it did not write.
         nothing = torch.zeros(s.completion.shape, device=s.completion.device)
         return Scores(nothing, nothing), {}
-    names = agent.references()
+    names = agent.references(update)
     critic = agent.critic if algorithm.needs_values else None
     if not names and (old := _as_sampled(agent, rollout, critic, common)) is not None:
         return old, {}

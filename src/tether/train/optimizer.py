@@ -16,6 +16,8 @@ from tether.core.weights import local
 from tether.distributed.total import total, world_size
 
 GROUPS = ("policy", "critic")
+AT_ONCE = 64
+"""Tensors in one launch where a launch needs memory."""
 
 
 class MasterOptimizer:
@@ -72,9 +74,10 @@ class MasterOptimizer:
             torch._foreach_copy_(*_local(*started))
         if added[0]:
             to, of = _local(*added)
-            wide = [torch.empty_like(g) for g in to]
-            torch._foreach_copy_(wide, of)
-            torch._foreach_add_(to, wide)
+            for i in range(0, len(to), AT_ONCE):  # fp32 copies of a few, not of a whole model
+                wide = [torch.empty_like(g) for g in to[i : i + AT_ONCE]]
+                torch._foreach_copy_(wide, of[i : i + AT_ONCE])
+                torch._foreach_add_(to[i : i + AT_ONCE], wide)
 
     def sum_over_ranks(self) -> None:
         if world_size() == 1:

@@ -47,8 +47,6 @@ def engine_agrees(agent: Agent, rollout: Rollout, scored: Tensor) -> None:
     """The engine's log-probs are those of the scoring pass [B,T] (B06, B08)."""
     if rollout.logprobs is None or rollout.writer != "policy":
         return
-    if agent.sampling.scored == "full":
-        return
     mask = rollout.sequences.completion_mask & rollout.sampled
     if not bool(mask.any()):
         return

@@ -47,7 +47,6 @@ class PolicyLearner:
     ) -> None:
         self.agent, self.algorithm, self._tick, self._clock = agent, algorithm, tick, clock
         self._key = (seed, agent.name, clock().update)
-        agent.sets.settle()
         self.log: dict[str, float] = {}
         self.first: dict[str, float] | None = None
         """Metrics of the first minibatch, before any step: its ratios must be 1."""
@@ -164,6 +163,7 @@ class PolicyLearner:
 
     def step(self, *, policy: bool = True) -> None:
         agent = self.agent
+        agent.sets.settle()  # an average on its way still reads the masters
         lrs = {"policy": self.algorithm.lr, "critic": agent.critic_lr or self.algorithm.lr}
         norms = agent.optimizer.step(lrs, self._clock().minibatch, policy=policy)
         for name, norm in norms.items():

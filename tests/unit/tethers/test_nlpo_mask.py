@@ -164,8 +164,11 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"floor": 9}, "floor 9 would allow every token: the vocabulary has 9; lower it"),
-        ({"floor": 100}, "floor 100 would allow every token: the vocabulary has 9"),
+        (
+            {"floor": 9},
+            "floor 9 would allow every token: the vocabulary has 9 beside the stop tokens",
+        ),
+        ({"floor": 100}, "floor 100 would allow every token: the vocabulary has 9 "),
         ({"top_k": 9}, "top_k 9 would allow every token: the vocabulary has 9; lower it, or"),
     ],
     ids=str,

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.runs_for_tests import make_world, metrics, run, settings
+from tests.runs_for_tests import final_state, make_world, metrics, run, settings
 from tether.config.errors import UserError
+from tether.core.weights import lerp_
+from tether.models import weight_sets
 from tether.train import collect as collecting
 
 NO_DRIFT = {"evaluation": {"drift_every": 0}}
@@ -88,3 +90,56 @@ def test_recording_where_nothing_can_be_recorded_is_refused(world: Path) -> None
         UserError, match=r"model\.capture cannot have an effect here: it needs CUDA"
     ):
         run(settings(world, {"model": {"capture": True}}, name="recorded"))
+
+
+def test_compiled_layers_that_would_be_run_again_plain_are_refused(world: Path) -> None:
+    both = {"model": {"compile": True, "gradient_checkpointing": True}}
+    with pytest.raises(UserError, match="cannot stand beside model"):
+        settings(world, both)
+
+
+def test_drift_every_counts_updates_whatever_resets_count(world: Path) -> None:
+    """A reset makes a new version of the policy; the updates between measurements stay."""
+    reset = {"tethers": {"er": {"kind": "reset_to_init", "reset": {"kind": "every", "n": 1}}}}
+    every = {"evaluation": {"drift_every": 2}}
+    rows = metrics(run(settings(world, reset, every, name="every-two", updates=5)))
+    measured = ["kl/initial.k1_nats_per_seq" in m for m in rows]
+    assert measured == [True, False, True, False, True]
+
+
+class Late:
+    """An average that is taken when somebody waits for it, from the weights as they are then."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def takes(self, target: Any, source: Any, by: float) -> bool:
+        return 0 < by < 1
+
+    def start(self, target: Any, source: Any, by: float) -> None:
+        self.finish()
+        self.waiting = [(target, source, by)]
+
+    def finish(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for target, source, by in waiting:
+            lerp_(target, source, by)
+
+
+def test_an_average_on_its_way_is_waited_for_before_masters_are_written(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = {
+        "algorithm": {"kind": "ppo", "epochs": 2, "minibatches": 2},
+        "tethers": {
+            "er": {
+                "kind": "elastic_reset",
+                "average": {"kind": "every", "n": 1, "unit": "minibatch"},
+                "decay": 0.5,
+                "reset": {"kind": "every", "n": 2},
+            }
+        },
+    }
+    plain = final_state(run(settings(world, change, name="at-once", updates=2)))
+    monkeypatch.setattr(weight_sets, "Overlap", Late)
+    assert final_state(run(settings(world, change, name="late", updates=2))) == plain
