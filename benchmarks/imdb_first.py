@@ -32,7 +32,7 @@ SEEDS = (0, 1, 2)
 PACKED = (
     *(f"**/{n}.jsonl" for n in ("record", "timing", "samples")),
     *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json"),
-    *("study/*.json", "methods/*.json"),
+    *("study/*.json", "methods/*.json", "graph/*.json"),
     *("*/adapter/*.json", "*/classifier/classifier.json"),
 )
 LORA = ["--model.lora.rank", "8", "--model.lora.alpha", "16"]
@@ -120,7 +120,7 @@ def pilot(args: argparse.Namespace, root: Path, out: Path) -> float:
     return lr
 
 
-def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
+def plan(args: argparse.Namespace, root: Path, lr: float) -> Study:
     shared = [*common(args, root), "--algorithm.lr", f"{lr:g}"]
     arms = {
         "PPO": [("imdb-ppo", shared)],
@@ -128,8 +128,13 @@ def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
         "PPO + Elastic Reset": [("imdb-elastic-reset", shared)],
     }
     seeds = [s for s in SEEDS if s < args.seeds]
-    plan = Study("imdb_first", root / "study", arms, seeds)
-    return run_study(plan, workers=args.gpus * args.per_device, per_device=args.per_device)
+    return Study("imdb_first", root / "study", arms, seeds)
+
+
+def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
+    return run_study(
+        plan(args, root, lr), workers=args.gpus * args.per_device, per_device=args.per_device
+    )
 
 
 def pack(root: Path, out: Path) -> None:
