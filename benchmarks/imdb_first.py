@@ -86,6 +86,7 @@ def common(args: argparse.Namespace, root: Path) -> list[str]:
     return [
         *model, *data, "--model.adapter", str(root / "imdb-supervised/adapter"),
         "--rewards.reward.path", str(root / "imdb-classifier/classifier"),
+        "--rewards.reward.output", "probability",
         "--judges.tfidf.path", str(root / "imdb-judge/judge.json"),
         "--batch.microbatch", "64", "--sampling.chunk", "512", "--algorithm.epochs", "2",
         "--evaluation.human_rows", "128", "--checkpoint.export", "false",

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks import imdb_first, imdb_graph
 from benchmarks.check import problems
-from benchmarks.collect_imdb import flat
-from benchmarks.collect_imdb_graph import NAME, TEST, collect, seconds
+from benchmarks.collect_imdb import flat, opened
+from benchmarks.collect_imdb_graph import NAME, TEST, collect, pairs, seconds
 from benchmarks.measuring import PAGE
 from benchmarks.render import main as render
 from tests.unit.benchmarks.test_collect_imdb import config, on_test, point, write
@@ -23,7 +23,7 @@ from tether.config.errors import UserError
 from tether.config.settings import dump
 from tether.config.text_values import read_yaml, write_yaml
 from tether.records import line
-from tether.reports.runs import read_run
+from tether.reports.runs import find_runs, read_run
 from tether.studies import compare
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,6 +60,26 @@ def test_the_settings_differ_where_they_should_and_nowhere_else(tmp_path: Path) 
         assert differ - own - places == set(TOLD)
         assert TOLD.items() <= told.items()
         assert told["batch.prompts"] // told["algorithm.minibatches"] == told["batch.microbatch"]
+
+
+def test_the_runs_are_those_of_the_committed_records(tmp_path: Path) -> None:
+    """Defaults that have changed since the first study would be found here."""
+    args = driver(tmp_path, "--domain", "/d/valid.txt", "--coefs", ".003", ".01", ".03", ".1")
+    after = []
+    for job in compare.plan(imdb_graph.plan(args, tmp_path, 4e-5)):
+        folder = tmp_path / "graph" / job.name
+        folder.mkdir(parents=True)
+        (folder / "record.jsonl").write_text(line("start", seed=job.seed, method=job.method) + "\n")
+        write_yaml(folder / "config.yaml", dump(job.settings))
+        after.append(read_run(folder))
+    with opened(ROOT / "benchmarks" / "records" / "imdb_first.tgz") as records:
+        found = pairs(find_runs([records / "study"])[0], after)
+        for pair in found:
+            assert {k for k in pair.differing() if not k.startswith("engine.")} == set(TOLD) - {
+                "engine.kind"
+            }
+            assert seconds(pair.before)["whole_s"] > 100
+    assert len({p.before.name for p in found}) == 18
 
 
 def test_all_six_settings_have_names_that_do_not_depend_on_each_other(tmp_path: Path) -> None:
@@ -208,6 +228,7 @@ def test_a_run_without_seconds_has_none(records: Path) -> None:
         (("updates",), 4, "ppo-seed0: updates is 4 and was 40 in ppo-seed0: not the same run"),
         (("algorithm", "lr"), 1.0, "algorithm.lr is 1.0 and was 2e-05"),
         (("sampling", "temperature"), 0.5, "sampling.temperature is 0.5"),
+        (("data", "validation_rows"), 8, "data.validation_rows is 8 and was 1536"),
         (("seed",), 7, "no run with no tether and seed 7"),
     ],
 )
@@ -226,6 +247,19 @@ def test_what_is_no_pair_is_refused(
         (folder / "record.jsonl").write_text(text.replace('"seed": 0', '"seed": 7'))
     with pytest.raises(UserError, match=re.escape(message)):
         gathered(records)
+
+
+def test_other_places_are_no_difference_but_a_missing_domain_is_told(records: Path) -> None:
+    for side, place in (("study", "/a/text.txt"), ("graph", "/b/text.txt.gz")):
+        for folder in (records / side).iterdir():
+            mapping = read_yaml(folder / "config.yaml")
+            mapping["evaluation"]["domains"] = {"wikitext": place}
+            mapping["data"]["path"] = f"{place}.parquet"
+            write_yaml(folder / "config.yaml", mapping)
+    assert not re.search("domains|data", gathered(records)["notes"][0])
+    mapping["evaluation"]["domains"] = {}
+    write_yaml(folder / "config.yaml", mapping)
+    assert "evaluation.domains.wikitext text.txt -> null" in gathered(records)["notes"][0]
 
 
 def test_notes_say_what_differs_and_what_this_cannot_show(records: Path) -> None:
