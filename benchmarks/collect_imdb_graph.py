@@ -308,7 +308,7 @@ def _notes(known: Sequence[Pair], before_commit: str) -> list[str]:
         "samples from the model's distribution is a chi-square test against exact probabilities: "
         f"`{TEST}`. A seed gives both sides the same prompts, not the same completions, since the "
         "engines draw random numbers in different ways: the runs of a pair are two draws.",
-        "Runs shared a card with others on both sides; how many at a time is in neither record "
+        "How many runs shared a card at a time, which seconds depend on, is in neither record "
         "(--per-device of the drivers, by default 3)." + _other_cards(known),
     ]
 
@@ -341,7 +341,7 @@ def _starts(known: Sequence[Pair]) -> str:
     elif all(old == new for old, new in hashes):
         text = "The initial weights are the same in both runs of every pair (hash)."
     else:
-        text = "The initial weights are not the same: their base was trained again."
+        text = "The initial weights are not the same in every pair (hash)."
     starts = [next((p for p in r.validation() if p.update == 0), None) for _, r in known[0]]
     if any(p is None for p in starts):
         return text
