@@ -22,7 +22,11 @@ from typing import Any
 
 from tether.config.text_values import read_yaml, write_yaml
 
-FILES = ("record.jsonl", "config.yaml", "environment.json", "results.json", "pilot.json")
+FILES = (
+    "record.jsonl", "timing.jsonl", "config.yaml", "environment.json", "results.json", "pilot.json",
+)  # fmt: skip
+STUDIES = ("study", "graph")
+"""Folders of runs of which the seeds that were asked for are kept."""
 PRIVATE = ("command", "folder", "host")
 """Keys of environment.json that say where a run was, not what it was."""
 
@@ -43,7 +47,7 @@ def portable(value: Any) -> Any:
 def _members(folder: Path, seeds: Sequence[int]) -> Iterator[tuple[str, bytes]]:
     for file in sorted(p for p in folder.rglob("*") if p.name in FILES):
         run = file.parent
-        if run.parent.name == "study":
+        if run.parent.name in STUDIES:
             config = read_yaml(run / "config.yaml")
             if int(config["seed"]) not in seeds:
                 continue

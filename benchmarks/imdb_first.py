@@ -32,7 +32,7 @@ SEEDS = (0, 1, 2)
 PACKED = (
     *(f"**/{n}.jsonl" for n in ("record", "timing", "samples")),
     *("**/config.yaml", "**/environment.json", "**/results.json", "pilot.json"),
-    *("study/*.json", "methods/*.json"),
+    *("study/*.json", "methods/*.json", "graph/*.json"),
     *("*/adapter/*.json", "*/classifier/classifier.json"),
 )
 LORA = ["--model.lora.rank", "8", "--model.lora.alpha", "16"]
@@ -86,6 +86,7 @@ def common(args: argparse.Namespace, root: Path) -> list[str]:
     return [
         *model, *data, "--model.adapter", str(root / "imdb-supervised/adapter"),
         "--rewards.reward.path", str(root / "imdb-classifier/classifier"),
+        "--rewards.reward.output", "probability",
         "--judges.tfidf.path", str(root / "imdb-judge/judge.json"),
         "--batch.microbatch", "64", "--sampling.chunk", "512", "--algorithm.epochs", "2",
         "--evaluation.human_rows", "128", "--checkpoint.export", "false",
@@ -120,7 +121,7 @@ def pilot(args: argparse.Namespace, root: Path, out: Path) -> float:
     return lr
 
 
-def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
+def plan(args: argparse.Namespace, root: Path, lr: float) -> Study:
     shared = [*common(args, root), "--algorithm.lr", f"{lr:g}"]
     arms = {
         "PPO": [("imdb-ppo", shared)],
@@ -128,8 +129,13 @@ def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
         "PPO + Elastic Reset": [("imdb-elastic-reset", shared)],
     }
     seeds = [s for s in SEEDS if s < args.seeds]
-    plan = Study("imdb_first", root / "study", arms, seeds)
-    return run_study(plan, workers=args.gpus * args.per_device, per_device=args.per_device)
+    return Study("imdb_first", root / "study", arms, seeds)
+
+
+def study(args: argparse.Namespace, root: Path, lr: float) -> list[Path]:
+    return run_study(
+        plan(args, root, lr), workers=args.gpus * args.per_device, per_device=args.per_device
+    )
 
 
 def pack(root: Path, out: Path) -> None:
