@@ -7,7 +7,6 @@ A study is its arms, its seeds and what it declares beforehand. Its folder holds
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from tether.config.layers import apply_overrides, merge
 from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml, write_yaml
+from tether.config.whole_file import write_whole
 from tether.reports.runs import STUDY
 from tether.studies import study_file
 from tether.studies.frontier import main as frontier
@@ -318,9 +318,7 @@ def _declare(study: Study) -> None:
         indent=1,
         ensure_ascii=False,
     )
-    part = _made(file).with_name(file.name + ".part")
-    part.write_text(text + "\n", encoding="utf-8")
-    os.replace(part, file)
+    write_whole(file, text + "\n")
 
 
 def _made(path: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from tether.analysis.grue import FAMILIES, on_scale
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL
+from tether.config.whole_file import write_whole
 from tether.reports import charts, points
 from tether.reports.grue import tables
 from tether.reports.grue.results import Results, Task, read
@@ -63,10 +63,10 @@ def write(folder: Path) -> Written:
         folder / "leaderboard.csv",
         folder / "scores.csv",
     )
-    _put(done.scores, _csv(COLUMNS, _scores(r)))
-    _put(done.leaderboard, _csv(BOARD, _board(r)))
-    _put(done.markdown, _markdown(r))
-    _put(done.html, _page(r))
+    write_whole(done.scores, _csv(COLUMNS, _scores(r)))
+    write_whole(done.leaderboard, _csv(BOARD, _board(r)))
+    write_whole(done.markdown, _markdown(r))
+    write_whole(done.html, _page(r))
     return done
 
 
@@ -214,9 +214,3 @@ def _csv(columns: tuple[str, ...], rows: list[list[Any]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _put(path: Path, content: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(content, encoding="utf-8")
-    os.replace(part, path)

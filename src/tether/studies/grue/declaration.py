@@ -7,7 +7,6 @@ declared. The comparisons that get a verdict stay as they were before the first 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from tether.analysis.comparisons import PRIMARY_AT_MOST
 from tether.config.errors import UserError
 from tether.config.nearest import unknown
 from tether.config.settings import dump
+from tether.config.whole_file import write_whole
 from tether.studies.grue.cells import Cell, Plan, tuned
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.workers import Job
@@ -70,10 +70,7 @@ def declare(
             f"{file} declares other primary comparisons, and there are results already; take "
             "another --out FOLDER"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def _content(
