@@ -73,8 +73,8 @@ def examples(settings: RunSettings) -> Examples:
 
 def anchor(entry: Entry, rows: Examples) -> Anchor:
     """Both ends of one metric, or why it is dropped."""
-    if entry.name == PERPLEXITY and not entry.missing:
-        return Anchor(PERPLEXITY, entry.family, PERPLEXITY, ceiling_is="initial model / policy")
+    if entry.is_perplexity:
+        return Anchor(entry.name, entry.family, PERPLEXITY, ceiling_is="initial model / policy")
     if entry.metric is None:
         return Anchor(entry.name, entry.family, dropped=entry.missing)
     metric = entry.metric

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tether.analysis.grue import PERPLEXITY, Anchor
+from tether.analysis.grue import Anchor
 from tether.analysis.jackknife import groups
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
@@ -70,8 +70,8 @@ def score(
     found = []
     for w in weights_of(folder):
         values, left_out = measure(used, texts[w.update, w.policy], rows)
-        if PERPLEXITY in counted and w.perplexity is not None:
-            values[PERPLEXITY] = w.perplexity
+        if w.perplexity is not None:
+            values |= {a.metric: w.perplexity for a in anchors if a.is_perplexity}
         found.append({**vars(w), "values": values, "left_out": left_out})
     content = {
         "task": cell.task,
