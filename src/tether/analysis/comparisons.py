@@ -26,7 +26,7 @@ REWARD_MARGIN = 0.01
 """Default equivalence margin, on the scale of a reward in [0, 1]."""
 DRIFT_MARGIN = 0.1
 """Default equivalence margin of a drift, nats per completion."""
-_PATTERNS_AT_MOST = 20
+TESTED_AT_MOST = 20
 """Seeds up to which all 2 ** n sign patterns are enumerated."""
 
 
@@ -61,8 +61,8 @@ def sign_flip_p(difference: Sequence[float]) -> float:
         ValueError: for no value, or more than 20 (a million patterns).
     """
     n = len(difference)
-    if not 1 <= n <= _PATTERNS_AT_MOST:
-        raise ValueError(f"the exact sign-flip test takes 1 to {_PATTERNS_AT_MOST} pairs, not {n}")
+    if not 1 <= n <= TESTED_AT_MOST:
+        raise ValueError(f"the exact sign-flip test takes 1 to {TESTED_AT_MOST} pairs, not {n}")
     d = np.asarray(difference, dtype=np.float64)
     bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
     sums = np.abs((1 - 2 * bits) @ d)
@@ -147,11 +147,14 @@ def compare_all(
     pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     margin: float = REWARD_MARGIN,
     higher_is_better: bool = True,
+    declared: int = 0,
 ) -> dict[str, Comparison]:
     """All primary comparisons of a study together, because Holm needs all of them.
 
     Args:
         pairs: name -> (values of a, values of b), paired by position.
+        declared: how many were declared, where some are not to be had yet: Holm counts these with
+            p = 1, so that no verdict is easier to get before the last run than after it.
     Raises:
         ValueError: for more than 6 comparisons, a margin that is not above 0, unequal lengths.
     """
@@ -163,7 +166,8 @@ def compare_all(
         raise ValueError(f"an equivalence margin must be above 0, not {margin}")
     names = list(pairs)
     found = [_compare(differences(*pairs[name])) for name in names]
-    adjusted = holm([c.p for c in found])
+    absent = [1.0] * max(0, declared - len(found))
+    adjusted = holm([*(c.p for c in found), *absent])[: len(found)]
     out: dict[str, Comparison] = {}
     for name, single, p in zip(names, found, adjusted, strict=True):
         whole = replace(single, p_holm=p)

@@ -26,7 +26,8 @@ Family = Literal["task", "naturalness", "other"]
 """other: measured, and in no score."""
 FAMILIES: tuple[Family, ...] = ("task", "naturalness")
 PERPLEXITY = "perplexity"
-"""The one metric that is read from a run's record: of the policy on human text."""
+"""Kind, and signature, of the one metric that is read from a run's record: of the policy on human
+text."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,15 @@ class Anchor:
     """Where it comes from, in words."""
     dropped: str = ""
     """Why the metric does not count; empty = it does."""
+
+    @property
+    def is_perplexity(self) -> bool:
+        """Of human text, whatever the metric is called."""
+        return self.signature == PERPLEXITY
+
+    def counts(self, family: Family) -> bool:
+        """Whether the family's score has it."""
+        return self.family == family and not self.dropped
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def on_scale(
     for a in anchors:
         if a.dropped or a.metric not in values:
             continue
-        if a.metric == PERPLEXITY:
+        if a.is_perplexity:
             if perplexity is not None:
                 out[a.metric] = perplexity_share(perplexity, values[a.metric])
         elif a.floor is not None and a.ceiling is not None:
@@ -108,9 +118,12 @@ def on_scale(
 def family_score(
     anchors: Sequence[Anchor], family: Family, scaled: Mapping[str, float]
 ) -> float | None:
-    """Mean over the family's metrics; None where none counts."""
-    found = [scaled[a.metric] for a in anchors if a.family == family and a.metric in scaled]
-    return math.fsum(found) / len(found) if found else None
+    """Mean over the family's metrics; None where none counts, or one that counts is missing: a mean
+    over the others would be another quantity."""
+    names = [a.metric for a in anchors if a.counts(family)]
+    if not names or any(n not in scaled for n in names):
+        return None
+    return math.fsum(scaled[n] for n in names) / len(names)
 
 
 def left_out_scores(

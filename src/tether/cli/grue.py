@@ -67,6 +67,12 @@ def run(words: list[str]) -> int:
         default=(),
         help="comparisons declared beforehand: nlpo:ppo,supervised+nlpo:supervised+ppo",
     )
+    p.add_argument(
+        "--margin",
+        type=float,
+        default=None,
+        help="of their equivalence, on the scale of the score (default .01)",
+    )
     p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
     p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")
     p.add_argument("--retry", action="store_true", help="repeat cells that failed")
@@ -88,6 +94,7 @@ def run(words: list[str]) -> int:
             references=given.references,
             budgets=given.budgets,
             primary=given.primary,
+            margin=given.margin,
             overrides=overrides,
         ),
         workers=given.workers,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import vl_convert
 
 from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 from tether.reports import charts
 from tether.reports.encodings import Spec
 from tether.reports.history import history
@@ -65,10 +65,10 @@ def write_report(
         svg=out / "frontier.svg",
         csv=out / "frontier.csv",
     )
-    _put(done.csv, as_csv(table, baselines(shown)).encode())
-    _put(done.svg, vl_convert.vegalite_to_svg(spec).encode())
-    _put(done.png, vl_convert.vegalite_to_png(spec, scale=2.0))
-    _put(done.html, _fitting_page(shown, spec).encode())
+    write_whole(done.csv, as_csv(table, baselines(shown)).encode())
+    write_whole(done.svg, vl_convert.vegalite_to_svg(spec).encode())
+    write_whole(done.png, vl_convert.vegalite_to_png(spec, scale=2.0))
+    write_whole(done.html, _fitting_page(shown, spec).encode())
     return done
 
 
@@ -88,9 +88,3 @@ def _fitting_page(shown: Study, spec: Spec) -> str:
         f"report.html would exceed {HTML_LIMIT / 1e6:.1f} MB: give fewer runs "
         f"({len(shown.runs)} here); frontier.csv, .png and .svg are written"
     )
-
-
-def _put(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)

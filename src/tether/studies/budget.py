@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from tether.config.layers import apply_overrides, merge
 from tether.config.run import ClassifierSettings, RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
+from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_points
 from tether.studies.compare import Setting, Study, check_inputs, plan, run_study
 from tether.studies.study_file import known, numbers, seeds, text, whole
@@ -298,8 +298,8 @@ def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         "name": b.name, "more": b.more, "shares": list(b.shares), "rows": rows,
         "held_out_judge_accuracy": _accuracy(accuracy[HELD_OUT]),
     }  # fmt: skip
-    _write(b.folder / "budget.json", json.dumps(finite(facts), indent=1) + "\n")
-    _write(b.folder / "budget.csv", _csv(rows))
+    write_whole(b.folder / "budget.json", json.dumps(finite(facts), indent=1) + "\n")
+    write_whole(b.folder / "budget.csv", _csv(rows))
     return rows
 
 
@@ -344,12 +344,6 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = [r[k] for k in COLUMNS] + [r[m][k] for m in measures for k in ("mean", "sd")]
         lines.append(",".join("" if c is None else str(c) for c in cells))
     return "\n".join(lines) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 def show(b: Budget, rows: Sequence[Mapping[str, Any]], console: Console) -> None:

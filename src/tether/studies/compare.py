@@ -7,7 +7,6 @@ A study is its arms, its seeds and what it declares beforehand. Its folder holds
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ from tether.config.layers import apply_overrides, merge
 from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml, write_yaml
+from tether.config.whole_file import write_whole
 from tether.reports.runs import STUDY
 from tether.studies import study_file
 from tether.studies.frontier import main as frontier
+from tether.studies.own_settings import refuse_own
 from tether.studies.workers import Job, run_jobs
 
 KEYS = ("name", "seeds", "arms", "primary", "margin", "folder")
@@ -33,6 +34,13 @@ KEYS = ("name", "seeds", "arms", "primary", "margin", "folder")
 SEEDS = 3
 """Where nobody says how many."""
 MOST_RUNS = 10_000
+OWN = {
+    "name": "a run is called after its method and seed",
+    "root": "a run is below the study's folder (--folder)",
+    "method": "a run's method is its arm",
+    "seed": "--seeds N, or `seeds` of the study file, says which seeds there are",
+}
+"""Setting that a study makes itself -> what decides it."""
 Changes = Mapping[str, Any] | Sequence[str]
 """Settings on top of a recipe: a nested mapping, or command-line words."""
 Setting = tuple[str | None, Changes]
@@ -238,6 +246,8 @@ def _setting(entry: Any, overrides: Sequence[str], where: str) -> Setting:
     if not isinstance(entry, dict):
         raise UserError(f"{where} must be a recipe or a mapping of settings, not {entry!r}")
     changes = {k: v for k, v in entry.items() if k != "recipe"}
+    refuse_own(changes, OWN, where)
+    refuse_own(overrides, OWN, "the command line")
     merged = merge(_base(entry.get("recipe")), changes)
     return None, apply_overrides(merged, overrides)
 
@@ -261,6 +271,8 @@ def _is_yaml(name: str) -> bool:
 def _job(study: Study, method: str, setting: Setting, seed: int, name: str) -> Job:
     base, changes = setting
     mapping = _base(base)
+    if base is not None or not isinstance(changes, Mapping):  # else it is a whole run's mapping
+        refuse_own(changes, OWN, f"changes of the method {method}")
     if isinstance(changes, Mapping):
         mapping = merge(mapping, changes)
     else:
@@ -318,9 +330,7 @@ def _declare(study: Study) -> None:
         indent=1,
         ensure_ascii=False,
     )
-    part = _made(file).with_name(file.name + ".part")
-    part.write_text(text + "\n", encoding="utf-8")
-    os.replace(part, file)
+    write_whole(file, text + "\n")
 
 
 def _made(path: Path) -> Path:

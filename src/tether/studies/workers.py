@@ -35,6 +35,7 @@ from rich.progress import (
 
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
+from tether.config.whole_file import write_whole
 from tether.reports.runs import FAILURES
 from tether.studies.warm import Fork, Warm, architectures
 from tether.studies.watch import Left, Watch
@@ -176,10 +177,8 @@ class Pool:
         file = self.folder / FAILURES
         if not self.failures and not file.exists():
             return
-        part = file.with_name(file.name + ".part")
         text = json.dumps(self.failures, indent=1, sort_keys=True, ensure_ascii=False)
-        part.write_text(text + "\n", encoding="utf-8")
-        os.replace(part, file)
+        write_whole(file, text + "\n")
 
     def signal(self, number: int) -> None:
         """To the run itself for a clean stop, to its whole process group for a kill."""

@@ -55,6 +55,25 @@ def test_a_score_is_the_mean_of_what_counts() -> None:
     assert "perplexity" not in on_scale(ANCHORS, values, None)
 
 
+def test_no_score_without_a_metric_that_counts() -> None:
+    distinct = Anchor("distinct_1", "naturalness", "distinct_1|x", 0.0, "empty output", 1.0, "x")
+    values = {"rouge_1": 0.3, "distinct_1": 0.4, "perplexity": 50.0, "coverage": 0.2}
+    anchors = (*ANCHORS, distinct)
+    assert family_score(anchors, "naturalness", on_scale(anchors, values, 40.0)) == pytest.approx(
+        (0.8 + 0.4) / 2
+    )
+    # not the mean of what is left: .4
+    assert family_score(anchors, "naturalness", on_scale(anchors, values, None)) is None
+    assert family_score(anchors, "task", on_scale(anchors, values, 40.0)) is None  # no TER
+
+
+def test_perplexity_is_known_by_its_kind() -> None:
+    other = Anchor("fluency", "naturalness", "perplexity")
+    misled = Anchor("perplexity", "task", "rouge_1|x", 0.1, "copied prompt", 0.5, "maximum")
+    scaled = on_scale((other, misled), {"fluency": 50.0, "perplexity": 0.3}, 40.0)
+    assert scaled == pytest.approx({"fluency": 0.8, "perplexity": 0.5})
+
+
 def test_scores_without_each_group() -> None:
     measured = Measured(
         {"rouge_1": 0.3, "ter": 0.4, "perplexity": 50.0},

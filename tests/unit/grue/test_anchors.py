@@ -108,6 +108,16 @@ def test_they_are_written_once_and_cannot_be_changed(tmp_path: Path) -> None:
 SEVERAL_HASHED = Examples(SEVERAL.prompts, SEVERAL.references, {}, "other")
 
 
+def test_perplexity_by_another_name(tmp_path: Path) -> None:
+    parts = {"fluency": {"kind": "perplexity"}, "perplexity": {"kind": "rouge_1"}}
+    terms = Terms(metrics=["perplexity"], naturalness=["fluency"], parts=parts)
+    listed = entries("commongen", terms)
+    found = {a.metric: a for a in store(tmp_path, "commongen", listed, ONE)}
+    assert found["fluency"].is_perplexity and found["fluency"].counts("naturalness")
+    assert not found["perplexity"].is_perplexity and found["perplexity"].ceiling == 1.0
+    assert list(found.values()) == store(tmp_path, "commongen", listed, ONE)
+
+
 def test_a_task_without_any_metric_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no metric of the task t can be used \(spice: no Java"):
         store(tmp_path, "t", [Entry("spice", "task", None, 1.0, "no Java")], ONE)

@@ -178,6 +178,54 @@ def test_a_wrong_settings_file(text: str, said: str, tmp_path: Path) -> None:
         jobs(plan_of(Asked(["imdb"], ["nlpo"], mini=True, settings=file)))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "7"],
+        ["--name=x"],
+        ["--root", "/nowhere"],
+        ["--method", "q"],
+        ["--evaluation.test_samples", "3"],
+        ["--checkpoint.export", "false"],
+        ["--checkpoint", "{export: false}"],
+    ],
+)
+def test_what_the_benchmark_sets_itself_is_refused(words: list[str]) -> None:
+    name = "checkpoint.export" if "checkpoint" in words[0] else words[0].strip("-").split("=")[0]
+    with pytest.raises(UserError, match=f"the command line: '{name}' would have no effect"):
+        plan_of(Asked(["imdb"], ["ppo"], mini=True, overrides=words))
+
+
+def test_updates_where_nothing_trains() -> None:
+    words = ["--updates", "3"]
+    with pytest.raises(UserError, match="zero-shot trains nothing"):
+        plan_of(Asked(["imdb"], [ZERO_SHOT], mini=True, overrides=words))
+    assert plan_of(Asked(["imdb"], ["ppo"], mini=True, overrides=words)).overrides == words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("all: {seed: 3}", "settings.yaml, all: 'seed' would have no effect"),
+        ("tasks: {imdb: {tuned: {name: x}}}", "tasks.imdb, tuned: 'name' would"),
+        ("methods: {zero-shot: {updates: 3}}", "methods, zero-shot: 'updates' would"),
+        ("methods: {supervised+ppo: {model: {path: x}}}", "from the final weights of supervised"),
+        ("all: {evaluation: {budgets: []}}", "evaluation.budgets of imdb/zero-shot is empty"),
+        (
+            "tasks: {imdb: {all: {evaluation: {budgets: [3]}}}}",
+            r"budgets differ: \[3.0\] in imdb/zero-shot, \[1.0, 2.0",
+        ),
+        ("tuned: {evaluation: {budgets: [3]}}", "in imdb/zero-shot, .* in imdb/supervised-ppo"),
+    ],
+)
+def test_a_settings_file_without_effect(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text + "\n")
+    asked = Asked(["imdb", "totto"], ["supervised+ppo"], mini=True, settings=file)
+    with pytest.raises(UserError, match=said):
+        jobs(plan_of(asked))
+
+
 def test_one_reward_at_a_time(tmp_path: Path) -> None:
     p = plan(tmp_path, "supervised", "ppo", seeds=[0], rewards=["chrf", "rouge_2"])
     found = {c.name: s.settings for c, s in jobs(p)}
@@ -251,7 +299,9 @@ def test_every_task_and_method_by_default() -> None:
         (["grue", "run", "--mini", "--methods", "pppo"], "did you mean 'ppo'"),
         (["grue", "run", "--mini", "--data", "nowhere"], "--data nowhere is no folder"),
         (["grue", "run", "--mini", "--primary", "ppo"], "write METHOD:AGAINST"),
+        (["grue", "run", "--mini", "--margin", "much"], "--margin: invalid float value: 'much'"),
         (["grue", "run", "--mini", "--methods", "ppo-kl", "--updates", "x"], "updates"),
+        (["grue", "run", "--mini", "--evaluation.budgets", "[]"], "is empty: the benchmark"),
         (["grue", "report", "nowhere"], "there is no folder 'nowhere' of a benchmark"),
     ],
 )

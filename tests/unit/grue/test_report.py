@@ -51,10 +51,19 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert board.over == "examples"
 
 
-def test_the_model_as_it_is_stands_on_every_seed(tmp_path: Path) -> None:
-    r = read(write(tmp_path, ROWS, [0, 1, 2], value))
+@pytest.mark.parametrize("seeds", [2, 6])
+def test_the_model_as_it_is_is_one_run(tmp_path: Path, seeds: int) -> None:
+    pair = [["ppo", "zero-shot"]]
+    r = read(write(tmp_path, ROWS, range(seeds), value, primary=pair))
     found = r.aggregate(r.row("zero-shot"), "task", 4.0)
-    assert found is not None and found.seeds == pytest.approx((0.025, 0.025, 0.025))
+    assert found is not None and found.seeds == pytest.approx((0.025,))
+    assert found.over == "examples" and found.low is not None and found.low < found.mean
+    text = write_report(tmp_path).leaderboard.read_text()
+    assert next(x for x in text.splitlines() if x.startswith("zero-shot")).endswith("examples,1,2")
+    if seeds == 6:  # its one value stands beside every seed of the other's
+        assert r.by_seed("zero-shot") == pytest.approx([0.025] * 6)
+        part = tables.comparisons(r)
+        assert part is not None and part.rows[0][-1] == "better"
 
 
 def test_the_leaderboard_is_in_order_and_drift_stands_beside(tmp_path: Path) -> None:
@@ -102,6 +111,52 @@ def test_from_5_seeds_there_are_tests_and_from_6_verdicts(tmp_path: Path) -> Non
     assert six.rows[0][:2] == ["nlpo - ppo", "+0.203"]  # .08 / .4, and .005 on odd seeds
     open_ = tables.comparisons(read(write(tmp_path / "none", ROWS, range(6), noisy)))
     assert open_ is not None and open_.title.startswith("Exploratory") and len(open_.head) == 5
+
+
+def test_a_declared_pair_that_is_missing_stays_and_counts(tmp_path: Path) -> None:
+    def noisy(task: str, label: str, seed: int) -> float:
+        return value(task, label, seed) + (0.002 * (seed % 2) if label == "nlpo" else 0.0)
+
+    pairs = [["nlpo", "ppo"], ["supervised+ppo", "ppo"]]
+    gone = ["imdb/supervised+ppo-seed3"]
+    write(tmp_path, ROWS, range(6), noisy, primary=pairs, unfinished=gone)
+    part = tables.comparisons(read(tmp_path))
+    assert part is not None
+    # 2 / 2^6, and twice that: 2 comparisons were declared
+    assert part.rows[0][3:] == ["0.0312", "0.0625", part.rows[0][5]]
+    assert part.rows[0][5].startswith("undecided")
+    assert part.rows[1] == ["supervised+ppo - ppo", "-", "-", "-", "-", "none: not finished"]
+    few = write(tmp_path / "few", ROWS, [0], noisy, primary=pairs, unfinished=["imdb/nlpo-seed0"])
+    below = tables.comparisons(read(few))
+    assert below is not None and ["nlpo - ppo", "imdb", "-", "-"] in below.rows
+
+
+def test_above_20_seeds_the_notes_say_that_nothing_is_compared(tmp_path: Path) -> None:
+    rows = {k: ROWS[k] for k in ("zero-shot", "ppo", "nlpo")}
+    r = read(write(tmp_path, rows, range(21), value, primary=[["nlpo", "ppo"]], tasks=["imdb"]))
+    assert tables.comparisons(r) is None
+    assert any("21 seeds: there are no comparisons" in x for x in notes(r))
+
+
+def test_without_the_initial_perplexity_there_is_no_naturalness(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0], value, unfinished=["imdb/zero-shot-seed0"])
+    r = read(tmp_path)
+    assert r.score(r.tasks[1], r.row("ppo"), "naturalness", None) is None
+    assert r.score(r.tasks[0], r.row("ppo"), "naturalness", None) is not None
+    said = "perplexity is told as a share of zero-shot's, which is not finished."
+    assert f"imdb: no naturalness score: {said}" in notes(r)
+    file = tmp_path / "commongen" / "ppo-seed0" / "scores.json"
+    content = json.loads(file.read_text())
+    for w in content["weights"]:
+        del w["values"]["rouge_1"]
+    file.write_text(json.dumps(content))
+    assert "commongen: no task score of ppo: rouge_1 is not measured." in notes(read(tmp_path))
+
+
+def test_failed_metrics_are_said(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0], value, unfinished=["imdb/ppo-seed0"])
+    (tmp_path / "unmeasured.json").write_text(json.dumps({"imdb/ppo-seed0": "no memory"}))
+    assert "imdb/ppo-seed0 failed: its metrics: no memory" in notes(read(tmp_path))
 
 
 def test_a_row_without_all_tasks_has_no_aggregate(tmp_path: Path) -> None:

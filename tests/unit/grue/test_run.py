@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ from rich.console import Console
 
 from tether.analysis.grue import on_scale
 from tether.config.errors import UserError
+from tether.config.settings import dump
+from tether.config.text_values import write_yaml
 from tether.records import read_lines
 from tether.reports.grue.results import read
+from tether.studies.grue import run as running
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import Asked, jobs, plan_of, prepare, with_test_rows
 from tether.train.lock import held
@@ -184,3 +189,96 @@ def test_rows_are_held_out_where_a_set_has_no_test_split(tmp_path: Path) -> None
     assert (data.path, data.test_rows, data.validation_rows) == (str(file), 5, 5)
     ready = prepare(plan, jobs(plan), Console(quiet=True))
     assert len(ready["commongen"].examples) == 5
+    # a second call, when the model as it is has been run
+    folder = tmp_path / "o" / "commongen" / "zero-shot"
+    folder.mkdir(parents=True)
+    write_yaml(folder / "config.yaml", dump(jobs(plan)[0][1].settings))
+    again = with_test_rows(plan_of(asked))
+    assert jobs(again)[0][1].settings == jobs(plan)[0][1].settings
+
+
+def test_what_is_declared_can_be_tested(tmp_path: Path) -> None:
+    def cells(seeds: int) -> Any:
+        plan = plan_of(Asked(["imdb"], ["ppo", "nlpo"], mini=True, out=tmp_path / "o", seeds=seeds))
+        return plan, jobs(plan), {"imdb": "stamp"}
+
+    pair = [("nlpo", "ppo")]
+    with pytest.raises(UserError, match=r"at most 20 seeds, .* not 21"):
+        declare(*cells(21), pair)
+    declare(*cells(21))  # nothing is declared
+    with pytest.raises(UserError, match="--margin must be a number above 0, not 0"):
+        declare(*cells(1), [], 0.0)
+
+
+def test_the_margin_stays_as_declared(tmp_path: Path) -> None:
+    plan = plan_of(Asked(["imdb"], ["ppo", "nlpo"], mini=True, out=tmp_path / "o"))
+    made = jobs(plan)
+    declare(plan, made, {"imdb": "stamp"}, [("nlpo", "ppo")], 0.05)
+    record = tmp_path / "o" / "imdb" / "ppo-seed0" / "record.jsonl"
+    record.parent.mkdir(parents=True)
+    record.touch()
+    declare(plan, made, {"imdb": "stamp"})
+    assert json.loads((tmp_path / "o" / "grue.json").read_text())["margin"] == 0.05
+    with pytest.raises(UserError, match="another margin"):
+        declare(plan, made, {"imdb": "stamp"}, [], 0.01)
+
+
+class Queue:
+    """`main` with cells that "run" at once, and metrics that this test decides on."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = Asked(["imdb"], ["ppo", "nlpo"], mini=True, out=folder)
+        self.scored: list[str] = []
+        self.console = Console(file=io.StringIO(), width=200)
+        monkeypatch.setattr(running, "_check", lambda made: None)
+        monkeypatch.setattr(running.scoring, "finished", lambda folder: True)
+        monkeypatch.setattr(running.scoring, "score", self.score)
+        monkeypatch.setattr(running, "run_jobs", self.run_jobs)
+
+    def score(self, folder: Path, cell: Any, *_: Any) -> bool:
+        self.scored.append(cell.method.name)
+        if cell.method.name == "ppo":
+            raise RuntimeError("CUDA out of\nmemory")
+        return True
+
+    def run_jobs(self, jobs: Any, folder: Path, *, ended: Any, **_: Any) -> None:
+        for job in jobs:
+            ended(job)
+
+    def main(self) -> tuple[Path, bool]:
+        return running.main(self.asked, console=self.console)
+
+
+def test_metrics_that_fail_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(tmp_path / "o", monkeypatch)
+    folder, whole = queue.main()
+    assert not whole and {"zero-shot", "ppo", "nlpo"} == set(queue.scored)
+    assert queue.scored.count("ppo") == 1  # not again in the same call
+    failed = json.loads((folder / "unmeasured.json").read_text())
+    assert failed == {"imdb/ppo-seed0": "RuntimeError: CUDA out of memory"}
+    assert "imdb/ppo-seed0: its metrics FAILED" in queue.console.file.getvalue()  # type: ignore[attr-defined]
+    monkeypatch.setattr(running.scoring, "score", lambda *_: True)
+    assert queue.main()[1] and json.loads((folder / "unmeasured.json").read_text()) == {}
+
+
+def test_ctrl_c_leaves_what_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(tmp_path / "o", monkeypatch)
+    begun, stopped = threading.Event(), threading.Event()
+
+    def slow(folder: Path, cell: Any, *_: Any) -> bool:
+        queue.scored.append(cell.method.name)
+        begun.set()
+        stopped.wait(10)
+        return True
+
+    def interrupted(jobs: Any, folder: Path, *, ended: Any, **_: Any) -> None:
+        queue.run_jobs(jobs, folder, ended=ended)
+        begun.wait(10)
+        threading.Timer(0.3, stopped.set).start()
+        raise SystemExit(130)
+
+    monkeypatch.setattr(running.scoring, "score", slow)
+    monkeypatch.setattr(running, "run_jobs", interrupted)
+    with pytest.raises(SystemExit):
+        queue.main()
+    assert queue.scored == ["zero-shot"]

@@ -104,6 +104,23 @@ def make(folder: Path, *methods: str, seeds: int = 2, **other: object) -> Study:
     return Study("s", folder, arms, range(seeds), **other)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("key", ["name", "root", "method", "seed"])
+def test_settings_that_a_study_makes_itself_are_refused(key: str, tmp_path: Path) -> None:
+    said = f"'{key}' would have no effect"
+    with pytest.raises(UserError, match=said):
+        plan(from_recipes(["ppo"], overrides=[f"--{key}", "3"], folder=tmp_path))
+    changed = Study("s", tmp_path, {"a": [("ppo", {**BASE, key: 3})]}, range(1))
+    with pytest.raises(UserError, match=f"changes of the method a: {said}"):
+        plan(changed)
+    file = tmp_path / "study.yaml"
+    write_yaml(file, {"arms": {"a": {"recipe": "ppo", **BASE, key: 3}}})
+    with pytest.raises(UserError, match=f"arm a: {said}"):
+        read_study(file)
+    write_yaml(file, {"arms": {"a": {"recipe": "ppo", **BASE}}})
+    with pytest.raises(UserError, match=f"command line: {said}"):
+        read_study(file, overrides=[f"--{key}", "3"])
+
+
 def calls(folder: Path) -> list[list[str]]:
     return [x.split() for x in (folder / "calls").read_text().splitlines()]
 

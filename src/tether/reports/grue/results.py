@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ from tether.reports.methods import PRIMARY_BUDGET
 from tether.reports.runs import FAILURES
 
 FINAL = "final"
+ZERO_SHOT = "zero-shot"
+"""The row of the model as it is."""
+UNMEASURED = "unmeasured.json"
+"""Cell -> why its metrics failed, of the cells whose runs have finished."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class Row:
     trained_on: str
     """The one metric that it is trained on; empty = the task's reward."""
     reference: str
+
+    @property
+    def has_seeds(self) -> bool:
+        """False for the model as it is: one run, whatever the number of seeds."""
+        return self.method != ZERO_SHOT
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ class Task:
     perplexity: float | None
     """Of the model as it is, on the human text."""
     cells: Mapping[str, Mapping[int, Cell]]
-    """row -> seed -> cell; zero-shot has the same cell on every seed."""
+    """row -> seed -> cell; zero-shot has one cell, which no seed has a part in."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ class Results:
     missing: tuple[str, ...]
     """Names of cells that have no scores."""
     failures: Mapping[str, str]
-    """Cell -> the last line of its log."""
+    """Cell -> the last line of its log, or why its metrics failed."""
 
     @property
     def budget(self) -> float:
@@ -113,10 +122,15 @@ class Results:
         return FINAL if budget is None or not row.tuned else f"budget:{budget:g}"
 
     def weights(self, task: Task, row: Row, budget: float | None) -> list[Weights]:
-        """Of every finished seed, in order."""
+        """Of every finished seed, in order; one where the row has no seeds."""
         name = self.names(row, budget)
         cells = task.cells.get(row.label, {})
-        return [w for s in self.seeds if s in cells and (w := cells[s].at(name)) is not None]
+        seeds = self.seeds if row.has_seeds else sorted(cells)[:1]
+        return [w for s in seeds if s in cells and (w := cells[s].at(name)) is not None]
+
+    def runs(self, row: Row) -> int:
+        """How many a task has of a row."""
+        return len(self.seeds) if row.has_seeds else 1
 
     def score(self, task: Task, row: Row, family: Family, budget: float | None) -> Score | None:
         """None where no seed has finished, or nothing of the family is measured."""
@@ -132,14 +146,19 @@ class Results:
     def aggregate(self, row: Row, family: Family, budget: float | None) -> Score | None:
         """Over all tasks that have the family; None while a cell of one is missing, since a mean
         over other tasks would be another quantity."""
-        tasks = [t for t in self.tasks if _counts(t, family)]
+        tasks = [t for t in self.tasks if any(a.counts(family) for a in t.anchors)]
         scores = [self.score(t, row, family, budget) for t in tasks]
-        whole = [s for s in scores if s is not None and len(s.seeds) == len(self.seeds)]
+        whole = [s for s in scores if s is not None and len(s.seeds) == self.runs(row)]
         return aggregate(whole) if whole and len(whole) == len(tasks) else None
 
-
-def _counts(task: Task, family: Family) -> bool:
-    return any(a.family == family and not a.dropped for a in task.anchors)
+    def by_seed(self, label: str) -> list[float] | None:
+        """Aggregate task score of a row within the primary budget, on every seed: what is paired.
+        One run without a seed stands beside each of them."""
+        row = self.row(label)
+        found = self.aggregate(row, "task", self.budget)
+        if found is None:
+            return None
+        return list(found.seeds) if row.has_seeds else [found.mean] * len(self.seeds)
 
 
 def _score(task: Task, family: Family, weights: Weights) -> float | None:
@@ -167,13 +186,18 @@ def read(folder: Path) -> Results:
             continue
         cell = Cell(scores.parent, c["label"], c["seed"], tuple(map(_weights, content["weights"])))
         cells.setdefault(c["task"], {}).setdefault(c["label"], {})[c["seed"]] = cell
+    failures = _failures(folder)
     if not cells:
-        raise UserError(f"{folder}: no cell has finished yet; the same `tether grue run` goes on")
+        said = "; ".join(f"{k}: {v}" for k, v in list(failures.items())[:1])
+        raise UserError(
+            f"{folder}: no cell has finished yet{f' ({said})' if said else ''}; the same "
+            "`tether grue run` goes on"
+        )
     seeds = tuple(declared["seeds"])
     return Results(
         folder,
         bool(declared["mini"]),
-        tuple(_task(folder, t, rows, seeds, cells.get(t, {})) for t in declared["tasks"]),
+        tuple(_task(folder, t, cells.get(t, {})) for t in declared["tasks"]),
         rows,
         seeds,
         tuple(sorted(declared["budgets"])),
@@ -182,38 +206,28 @@ def read(folder: Path) -> Results:
         completions,
         len(declared["cells"]),
         tuple(missing),
-        _failures(folder),
+        failures,
     )
 
 
 def _failures(folder: Path) -> dict[str, str]:
-    file = folder / FAILURES
-    return {k: str(v["error"]) for k, v in _json(file).items()} if file.is_file() else {}
+    file, unmeasured = folder / FAILURES, folder / UNMEASURED
+    found = {k: str(v["error"]) for k, v in _json(file).items()} if file.is_file() else {}
+    if unmeasured.is_file():
+        found |= {k: f"its metrics: {v}" for k, v in _json(unmeasured).items()}
+    return found
 
 
-def _task(
-    folder: Path,
-    name: str,
-    rows: Sequence[Row],
-    seeds: Sequence[int],
-    cells: Mapping[str, Mapping[int, Cell]],
-) -> Task:
+def _task(folder: Path, name: str, cells: Mapping[str, Mapping[int, Cell]]) -> Task:
     content = _json(folder / "anchors" / f"{name}.json")
-    spread = {label: dict(by_seed) for label, by_seed in cells.items()}
-    raw = next((r.label for r in rows if not r.tuned and r.label == "zero-shot"), "")
-    initial = None
-    if spread.get(raw):
-        alone = next(iter(spread[raw].values()))
-        spread[raw] = dict.fromkeys(seeds, alone)
-        final = alone.at(FINAL)
-        initial = final.perplexity if final is not None else None
+    raw = next((c.at(FINAL) for c in cells.get(ZERO_SHOT, {}).values()), None)
     return Task(
         name,
         tuple(Anchor(**a) for a in content["metrics"]),
         int(content["examples"]),
         str(content["sha256"]),
-        initial,
-        spread,
+        raw.perplexity if raw is not None else None,
+        cells,
     )
 
 

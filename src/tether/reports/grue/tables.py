@@ -6,16 +6,20 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from tether.analysis.comparisons import SEEDS_FOR_VERDICT, Comparison, compare_all, holm
+from tether.analysis.comparisons import (
+    SEEDS_FOR_VERDICT,
+    TESTED_AT_MOST,
+    Comparison,
+    compare_all,
+    holm,
+)
 from tether.analysis.comparisons import sign_flip_p as exact_p
-from tether.analysis.grue import FAMILIES, PERPLEXITY, Score, difference
+from tether.analysis.grue import FAMILIES, Score, difference
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL, differences, t_interval
-from tether.reports.grue.results import Results, Row, Task
+from tether.reports.grue.results import ZERO_SHOT, Results, Row, Task
 from tether.reports.parts import Part
 
 NONE = "-"
-TESTED_AT_MOST = 20
-"""Seeds up to which the sign-flip test is exact."""
 
 
 def leaderboard(r: Results, budget: float | None) -> Part:
@@ -96,7 +100,7 @@ def _metrics(r: Results, task: Task) -> Part:
         if a.dropped:
             continue
         ends = [NONE if x is None else f"{x:.3f}" for x in (a.floor, a.ceiling)]
-        if a.metric == PERPLEXITY and task.perplexity:
+        if a.is_perplexity and task.perplexity:
             ends = [NONE, f"{task.perplexity:.3f}"]
         rows.append(
             [f"{a.metric} ({a.family})", *ends, *(_mean(r, task, x, a.metric) for x in r.rows)]
@@ -125,7 +129,7 @@ def matrix(r: Results) -> list[Part]:
         groups = dict.fromkeys((x.method, x.reference) for x in r.rows if x.trained_on)
         for method, reference in groups:
             same = [x for x in r.rows if (x.method, x.reference) == (method, reference)]
-            start = next((x for x in r.rows if x.label == (same[0].start or "zero-shot")), None)
+            start = next((x for x in r.rows if x.label == (same[0].start or ZERO_SHOT)), None)
             rows = [[x.trained_on, *(_mean(r, task, x, m) for m in metrics)] for x in same]
             if start is not None:
                 first = [_mean(r, task, start, m) for m in metrics]
@@ -174,20 +178,22 @@ def _last(row: Row) -> str:
 
 def comparisons(r: Results) -> Part | None:
     """Declared pairs with verdicts from 6 seeds; else the pairs of one start, exploratory. Below 5
-    seeds intervals over examples, and no test."""
+    seeds intervals over examples, and no test; above 20 nothing, which the notes say."""
     pairs = list(r.primary) or _pairs(r)
     if not pairs:
         return None
     if len(r.seeds) < SEEDS_FOR_INTERVAL:
         return _over_examples(r, pairs)
+    if len(r.seeds) > TESTED_AT_MOST:
+        return None
     paired = {}
     for a, b in pairs:
-        first, second = (r.aggregate(r.row(x), "task", r.budget) for x in (a, b))
+        first, second = r.by_seed(a), r.by_seed(b)
         if first is not None and second is not None:
-            paired[f"{a} - {b}"] = (first.seeds, second.seeds)
-    if not paired or len(r.seeds) > TESTED_AT_MOST:
-        return None
-    return _declared(r, paired) if r.primary else _exploratory(r, paired)
+            paired[f"{a} - {b}"] = (first, second)
+    if r.primary:
+        return _declared(r, paired)
+    return _exploratory(r, paired) if paired else None
 
 
 def _pairs(r: Results) -> list[tuple[str, str]]:
@@ -203,18 +209,25 @@ Paired = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def _declared(r: Results, paired: Paired) -> Part:
-    found = compare_all(paired, r.margin)
-    rows = [
-        [name, f"{c.difference:+.3f}", f"[{c.low:.3f}, {c.high:.3f}]", f"{c.p:.3g}",
-         f"{c.p_holm:.3g}", _verdict(c)]
-        for name, c in found.items()
-    ]  # fmt: skip
+    names = [f"{a} - {b}" for a, b in r.primary]
+    found = compare_all(paired, r.margin, declared=len(names))
+    rows = []
+    for name in names:
+        if name not in found:
+            rows.append([name, *[NONE] * 4, "none: not finished"])
+            continue
+        c = found[name]
+        interval = f"[{c.low:.3f}, {c.high:.3f}]"
+        rows.append(
+            [name, f"{c.difference:+.3f}", interval, f"{c.p:.3g}", f"{c.p_holm:.3g}", _verdict(c)]
+        )
     return Part(
         f"Primary comparisons, aggregate score within {nats(r.budget)}",
         ["Pair", "Difference", "95 % over seeds", "p", "p (Holm)", "Verdict"],
         rows,
         f"Declared before the runs; paired by seed, t-interval, exact sign-flip test, margin "
-        f"{r.margin:g}. Verdicts from {SEEDS_FOR_VERDICT} seeds on.",
+        f"{r.margin:g}, Holm over all {len(names)} that were declared. Verdicts from "
+        f"{SEEDS_FOR_VERDICT} seeds on.",
     )
 
 
@@ -251,6 +264,8 @@ def _over_examples(r: Results, pairs: Sequence[tuple[str, str]]) -> Part:
         for task in r.tasks:
             first, second = (r.score(task, r.row(x), "task", r.budget) for x in (a, b))
             if first is None or second is None:
+                if r.primary:
+                    rows.append([f"{a} - {b}", task.name, NONE, NONE])
                 continue
             found = difference(first, second)
             interval = NONE if found is None else f"[{found[1]:.3f}, {found[2]:.3f}]"
@@ -300,7 +315,10 @@ def _seeds(r: Results) -> str:
 
 def _interval(r: Results) -> str:
     if len(r.seeds) >= SEEDS_FOR_INTERVAL:
-        return f"Brackets: 95 % t-interval over {len(r.seeds)} seeds."
+        return (
+            f"Brackets: 95 % t-interval over {len(r.seeds)} seeds; of {ZERO_SHOT}, which is one "
+            "run without a seed, over examples only."
+        )
     each = "" if len(r.seeds) == 1 else ", parentheses: every seed's value"
     return f"Brackets: 95 % over examples only, not over seeds ({_seeds(r)}){each}."
 

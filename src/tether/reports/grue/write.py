@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from tether.analysis.comparisons import TESTED_AT_MOST
 from tether.analysis.grue import FAMILIES, on_scale
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL
+from tether.config.whole_file import write_whole
 from tether.reports import charts, points
 from tether.reports.grue import tables
-from tether.reports.grue.results import Results, Task, read
+from tether.reports.grue.results import ZERO_SHOT, Results, Task, read
 from tether.reports.methods import study
 from tether.reports.page import document
 from tether.reports.parts import Part, html, markdown
@@ -63,10 +64,10 @@ def write(folder: Path) -> Written:
         folder / "leaderboard.csv",
         folder / "scores.csv",
     )
-    _put(done.scores, _csv(COLUMNS, _scores(r)))
-    _put(done.leaderboard, _csv(BOARD, _board(r)))
-    _put(done.markdown, _markdown(r))
-    _put(done.html, _page(r))
+    write_whole(done.scores, _csv(COLUMNS, _scores(r)))
+    write_whole(done.leaderboard, _csv(BOARD, _board(r)))
+    write_whole(done.markdown, _markdown(r))
+    write_whole(done.html, _page(r))
     return done
 
 
@@ -93,6 +94,7 @@ def notes(r: Results) -> list[str]:
             f"{len(r.missing)} of {r.cells} cells are not finished: {', '.join(r.missing[:6])}"
             f"{', ...' if len(r.missing) > 6 else ''}; rows without all tasks have no aggregate."
         )
+    found += _unscored(r)
     found += _unequal(r)
     for name, why in r.failures.items():
         found.append(f"{name} failed: {why}")
@@ -101,6 +103,36 @@ def notes(r: Results) -> list[str]:
             f"{len(r.seeds)} seed{'' if len(r.seeds) == 1 else 's'}: intervals are over examples "
             f"only, and nothing is decided. Intervals over seeds come from {SEEDS_FOR_INTERVAL} on."
         )
+    if len(r.seeds) > TESTED_AT_MOST:
+        found.append(
+            f"{len(r.seeds)} seeds: there are no comparisons, since the sign-flip test is exact up "
+            f"to {TESTED_AT_MOST} only."
+        )
+    return found
+
+
+def _unscored(r: Results) -> list[str]:
+    """Scores that are not there because a metric that counts was not measured."""
+    found = []
+    for task in r.tasks:
+        final = [(x.label, w) for x in r.rows for w in r.weights(task, x, None)]
+        for a in task.anchors:
+            if not any(a.counts(f) for f in FAMILIES):
+                continue
+            without = dict.fromkeys(x for x, w in final if a.metric not in w.measured.values)
+            if a.is_perplexity and task.perplexity is None:
+                why = "has none: evaluation.human_rows is 0"
+                if ZERO_SHOT not in task.cells:
+                    why = "is not finished"
+                found.append(
+                    f"{task.name}: no {a.family} score: {a.metric} is told as a share of "
+                    f"{ZERO_SHOT}'s, which {why}."
+                )
+            elif without:
+                found.append(
+                    f"{task.name}: no {a.family} score of {', '.join(without)}: {a.metric} is not "
+                    "measured."
+                )
     return found
 
 
@@ -202,7 +234,7 @@ def _board(r: Results) -> list[list[Any]]:
             ]
             over = task.over if task else ""
             name = r.names(row, budget)
-            line = [row.label, row.start, name, *ends, over, len(r.seeds), len(r.tasks)]
+            line = [row.label, row.start, name, *ends, over, r.runs(row), len(r.tasks)]
             if line not in out:
                 out.append(line)
     return out
@@ -214,9 +246,3 @@ def _csv(columns: tuple[str, ...], rows: list[list[Any]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _put(path: Path, content: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(content, encoding="utf-8")
-    os.replace(part, path)

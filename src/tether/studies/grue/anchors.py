@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 from tether.analysis.grue import PERPLEXITY, Anchor
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
+from tether.config.whole_file import write_whole
 from tether.metrics.base import Metric, Samples
 from tether.studies.grue.metrics import Entry
 from tether.tasks.loading import splits
@@ -73,8 +73,8 @@ def examples(settings: RunSettings) -> Examples:
 
 def anchor(entry: Entry, rows: Examples) -> Anchor:
     """Both ends of one metric, or why it is dropped."""
-    if entry.name == PERPLEXITY and not entry.missing:
-        return Anchor(PERPLEXITY, entry.family, PERPLEXITY, ceiling_is="initial model / policy")
+    if entry.is_perplexity:
+        return Anchor(entry.name, entry.family, PERPLEXITY, ceiling_is="initial model / policy")
     if entry.metric is None:
         return Anchor(entry.name, entry.family, dropped=entry.missing)
     metric = entry.metric
@@ -149,10 +149,7 @@ def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> 
         "metrics": [asdict(a) for a in found],
     }
     content["sha256"] = digest(content)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return found
 
 

@@ -25,7 +25,7 @@ from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.studies.grue.methods import PLAIN, ZERO_SHOT, Method, changed, mapping_of
 from tether.studies.grue.metrics import part_of
-from tether.studies.grue.terms import SHORT, Terms, grouped
+from tether.studies.grue.terms import FROM_A_RUN, SHORT, Terms, grouped
 from tether.studies.workers import Job
 
 RAW = "raw"
@@ -33,14 +33,6 @@ RAW = "raw"
 OF_TUNED = ("algorithm", "critic", "tethers")
 """What a method that trains on a reward brings; all else are the task's terms."""
 OF_DEMONSTRATIONS = (*OF_TUNED, "updates", "batch", "optimizer", "evaluation")
-FROM_A_RUN = {
-    "revision": None,
-    "gguf_file": None,
-    "tokenizer": None,
-    "adapter": None,
-    "random_weights": False,
-}
-"""Settings of a hub model that a run's exported weights have no use for."""
 
 
 @dataclass(frozen=True)
@@ -259,9 +251,10 @@ def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[s
 def jobs(plan: Plan) -> list[tuple[Cell, Job]]:
     """Every cell with its run, in the order they start.
 
-    Raises UserError: a wrong setting, or a folder that holds a run with other settings.
+    Raises UserError: a wrong setting, budgets that are not the same in all cells, or a folder that
+    holds a run with other settings.
     """
-    out = []
+    out: list[tuple[Cell, Job]] = []
     for cell in cells(plan):
         folder = plan.folder / cell.name
         waits = [cell.method.start] if cell.method.start else []
@@ -276,6 +269,8 @@ def jobs(plan: Plan) -> list[tuple[Cell, Job]]:
             log=plan.folder / "logs" / cell.task / f"{cell.run}.log",
             after=tuple(forerunner(plan, cell, m).name for m in waits),
         )
+        first = out[0][1] if out else job
+        _same_budgets(first, job)
         config = folder / "config.yaml"
         if config.is_file() and fingerprint(read_yaml(config)) != fingerprint(dump(job.settings)):
             raise UserError(
@@ -283,3 +278,18 @@ def jobs(plan: Plan) -> list[tuple[Cell, Job]]:
             )
         out.append((cell, job))
     return out
+
+
+def _same_budgets(first: Job, job: Job) -> None:
+    """Methods and tasks are compared within the same budgets. Raises UserError."""
+    one, other = (sorted(set(j.settings.evaluation.budgets)) for j in (first, job))
+    if not other:
+        raise UserError(
+            f"evaluation.budgets of {job.name} is empty: the benchmark compares within drift "
+            "budgets; name some: --budgets 1,2,4,8,16"
+        )
+    if one != other:
+        raise UserError(
+            f"evaluation.budgets differ: {one} in {first.name}, {other} in {job.name}; give all "
+            "cells the same: --budgets 1,2,4,8,16"
+        )

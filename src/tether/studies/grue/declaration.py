@@ -7,14 +7,15 @@ declared. The comparisons that get a verdict stay as they were before the first 
 from __future__ import annotations
 
 import json
-import os
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tether.analysis.comparisons import PRIMARY_AT_MOST
+from tether.analysis.comparisons import PRIMARY_AT_MOST, TESTED_AT_MOST
 from tether.config.errors import UserError
 from tether.config.nearest import unknown
 from tether.config.settings import dump
+from tether.config.whole_file import write_whole
 from tether.studies.grue.cells import Cell, Plan, tuned
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.workers import Job
@@ -29,16 +30,18 @@ def declare(
     made: Sequence[tuple[Cell, Job]],
     stamps: Mapping[str, str],
     primary: Sequence[tuple[str, str]] = (),
-    margin: float = MARGIN,
+    margin: float | None = None,
 ) -> None:
     """Write grue.json, with what it held before.
 
     Args:
         stamps: task -> hash of its anchors.
         primary: none = as declared before.
+        margin: of their equivalence; None = as declared before, else .01.
     Raises:
-        UserError: a primary comparison of no method, more than 6, other ones than before the first
-            result, or a folder that holds a benchmark with other budgets or of another kind.
+        UserError: a primary comparison of no method, more than 6, any with more than 20 seeds,
+            other ones (or another margin) than before the first result, a margin that is not above
+            0, or a folder that holds a benchmark with other budgets or of another kind.
     """
     file = plan.folder / DECLARED
     old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -50,6 +53,9 @@ def declare(
                 "--out FOLDER"
             )
     pairs = [list(p) for p in primary] or old.get("primary", [])
+    margin = old.get("margin", MARGIN) if margin is None else margin
+    if not 0 < margin < math.inf:
+        raise UserError(f"--margin must be a number above 0, not {margin}")
     declared = {"primary": pairs, "margin": margin}
     content |= {
         "tasks": list(dict.fromkeys([*old.get("tasks", []), *content["tasks"]])),
@@ -64,16 +70,18 @@ def declare(
             raise unknown("method", name, content["rows"], "--primary")
     if len(pairs) > PRIMARY_AT_MOST:
         raise UserError(f"--primary declares at most {PRIMARY_AT_MOST} comparisons")
+    if pairs and len(content["seeds"]) > TESTED_AT_MOST:
+        raise UserError(
+            f"--primary takes at most {TESTED_AT_MOST} seeds, up to which the test is exact, not "
+            f"{len(content['seeds'])}: take fewer, or declare no comparison"
+        )
     before = {key: old.get(key) for key in declared}
     if old and before != declared and any(plan.folder.glob("*/*/record.jsonl")):
         raise UserError(
-            f"{file} declares other primary comparisons, and there are results already; take "
-            "another --out FOLDER"
+            f"{file} declares other primary comparisons or another margin, and there are results "
+            "already; take another --out FOLDER"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def _content(

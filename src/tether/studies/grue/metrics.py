@@ -34,6 +34,11 @@ class Entry:
     missing: str = ""
     """Why it cannot be computed."""
 
+    @property
+    def is_perplexity(self) -> bool:
+        """Read from the run's record, whatever it is called."""
+        return self.metric is None and not self.missing
+
 
 def entries(task: str, terms: Terms, others: Sequence[str] = ()) -> list[Entry]:
     """All metrics of both families, and further ones that are measured only.

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -17,15 +16,18 @@ from tether.config.errors import UserError
 from tether.config.nearest import unknown
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
+from tether.config.whole_file import write_whole
+from tether.reports.grue.results import UNMEASURED
 from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
-from tether.studies.grue.cells import RAW, Cell, Plan, jobs, tuned
-from tether.studies.grue.declaration import MARGIN, declare
+from tether.studies.grue.cells import RAW, Cell, Plan, jobs, settings_of, tuned
+from tether.studies.grue.declaration import declare
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
 from tether.studies.grue.metrics import Entry, entries
-from tether.studies.grue.terms import TASKS, Terms, house, joined
+from tether.studies.grue.terms import OWN, TASKS, Terms, house, joined
 from tether.studies.grue.terms import read as read_terms
+from tether.studies.own_settings import refuse_own
 from tether.studies.workers import Job, run_jobs
 from tether.tasks.reading import ENDINGS
 from tether.tasks.source import source_of
@@ -47,7 +49,8 @@ class Asked:
     references: Sequence[str] = ()
     budgets: Sequence[float] = ()
     primary: Sequence[tuple[str, str]] = ()
-    margin: float = MARGIN
+    margin: float | None = None
+    """None = as declared before, else the default."""
     overrides: Sequence[str] = ()
 
 
@@ -69,7 +72,8 @@ def main(
     retry: bool = False,
     console: Console | None = None,
 ) -> tuple[Path, bool]:
-    """Run what is not finished, measure it. Returns the folder and whether every cell has finished.
+    """Run what is not finished, measure it. Returns the folder, and whether every cell has finished
+    and is measured. Where the metrics of a cell fail, the others go on.
 
     Raises:
         UserError: before the first worker, for anything that is wrong.
@@ -86,21 +90,27 @@ def main(
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
     by_name = {job.name: (cell, job) for cell, job in made}
+    failed: dict[str, str] = {}
     with ThreadPoolExecutor(1) as pool:  # metrics of one cell while others train
-        measured: list[Future[int]] = []
-        run_jobs(
-            [job for _, job in made],
-            plan.folder,
-            workers=workers,
-            per_device=per_device,
-            retry=retry,
-            console=console,
-            ended=lambda job: measured.append(pool.submit(measure, [by_name[job.name]], ready)),
-        )
-        for done in measured:
-            done.result()
-    measure(made, ready)
-    return plan.folder, all(scoring.finished(job.folder) for _, job in made)
+        measured: list[Future[dict[str, str]]] = []
+        try:
+            run_jobs(
+                [job for _, job in made],
+                plan.folder,
+                workers=workers,
+                per_device=per_device,
+                retry=retry,
+                console=console,
+                ended=lambda job: measured.append(pool.submit(measure, [by_name[job.name]], ready)),
+            )
+            for done in measured:
+                failed |= done.result()
+        except BaseException:  # Ctrl-C: the next call measures what is queued
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
+    _record(plan.folder, made, failed, console)
+    return plan.folder, not failed and all(scoring.finished(job.folder) for _, job in made)
 
 
 def plan_of(asked: Asked) -> Plan:
@@ -115,6 +125,9 @@ def plan_of(asked: Asked) -> Plan:
     wanted = list(asked.methods) or list(miniature.METHODS if asked.mini else DEFAULT)
     # every method's perplexity is told as a share of the raw model's
     methods = parse(wanted if ZERO_SHOT in wanted else [ZERO_SHOT, *wanted])
+    refuse_own(asked.overrides, OWN, "the command line")
+    if set(methods) == {ZERO_SHOT}:
+        refuse_own(asked.overrides, {"updates": "zero-shot trains nothing"}, "the command line")
     common, single = read_terms(asked.settings, list(methods)) if asked.settings else (Terms(), {})
     terms = {}
     for task in tasks:
@@ -176,21 +189,18 @@ def with_test_rows(plan: Plan) -> Plan:
     a small set at most a quarter for each."""
     terms = dict(plan.terms)
     for task in plan.tasks:
-        _, job = jobs(replace(plan, tasks=[task], methods=_zero(plan), seeds=[0]))[0]
-        data, source = job.settings.data, source_of(job.settings.data)
+        # the settings alone: a run that is there was made with the rows held out below
+        settings = settings_of(plan, Cell(task, plan.methods[ZERO_SHOT], 0))
+        data, source = settings.data, source_of(settings.data)
         held = {"validation_rows": data.validation_rows, "test_rows": data.test_rows}
         wanted = {k: held[k] for k in held if source.own(k.removesuffix("_rows")) is None}
         if "test_rows" in wanted and not data.test_rows:
-            wanted["test_rows"] = job.settings.evaluation.test_prompts
+            wanted["test_rows"] = settings.evaluation.test_prompts
         if wanted:
             most = max(1, len(source.read("train")) // 4)
             rows = {k: min(v, most) for k, v in wanted.items()}
             terms[task] = joined(terms[task], Terms(all={"data": rows}))
     return replace(plan, terms=terms)
-
-
-def _zero(plan: Plan) -> Mapping[str, Any]:
-    return {ZERO_SHOT: plan.methods[ZERO_SHOT]}
 
 
 def _check(made: Sequence[tuple[Cell, Job]]) -> None:
@@ -224,11 +234,29 @@ def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> d
     return found
 
 
-def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> int:
-    """Metrics of every finished cell that has none yet; how many that were."""
-    count = 0
+def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> dict[str, str]:
+    """Metrics of every finished cell that has none yet. Returns cell -> why its metrics failed."""
+    failed = {}
     for cell, job in made:
-        if scoring.finished(job.folder):
-            r = ready[cell.task]
-            count += scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
-    return count
+        r = ready[cell.task]
+        try:
+            if scoring.finished(job.folder):
+                scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
+        except Exception as e:  # of a library, a model, a metric of the user's: the others go on
+            kind = "" if isinstance(e, UserError) else f"{type(e).__name__}: "
+            failed[cell.name] = " ".join(f"{kind}{e}".split())[:500]
+    return failed
+
+
+def _record(
+    folder: Path, made: Sequence[tuple[Cell, Job]], failed: Mapping[str, str], console: Console
+) -> None:
+    """Tell whose metrics failed and write it for the reports; cells of earlier calls stay."""
+    file = folder / UNMEASURED
+    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    now = {cell.name for cell, _ in made}
+    listed = {k: v for k, v in before.items() if k not in now} | dict(failed)
+    if listed or before:
+        write_whole(file, json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
+    for name, why in failed.items():
+        console.print(f"{name}: its metrics FAILED: {why}", markup=False, highlight=False)

@@ -9,15 +9,15 @@ metric of each of these weights, and its value without each group of examples
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tether.analysis.grue import PERPLEXITY, Anchor
+from tether.analysis.grue import Anchor
 from tether.analysis.jackknife import groups
 from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_lines, read_points
 from tether.studies.grue.anchors import Examples, value_of
 from tether.studies.grue.cells import Cell
@@ -70,8 +70,8 @@ def score(
     found = []
     for w in weights_of(folder):
         values, left_out = measure(used, texts[w.update, w.policy], rows)
-        if PERPLEXITY in counted and w.perplexity is not None:
-            values[PERPLEXITY] = w.perplexity
+        if w.perplexity is not None:
+            values |= {a.metric: w.perplexity for a in anchors if a.is_perplexity}
         found.append({**vars(w), "values": values, "left_out": left_out})
     content = {
         "task": cell.task,
@@ -84,9 +84,7 @@ def score(
         "anchors": stamp,
         "weights": found,
     }
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(finite(content), ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
+    write_whole(file, json.dumps(finite(content), ensure_ascii=False) + "\n")
     return True
 
 

@@ -20,6 +20,8 @@ from tether.config.errors import UserError
 from tether.config.layers import merge
 from tether.config.nearest import unknown
 from tether.config.text_values import read_yaml
+from tether.studies.grue.methods import ZERO_SHOT
+from tether.studies.own_settings import refuse_own
 
 SHORT = {
     **{"imdb": "imdb", "commongen": "commongen", "totto": "totto", "narrativeqa": "narrativeqa"},
@@ -35,6 +37,24 @@ COUNTS = ("lr", "epochs", "minibatches")
 LAYERS = ("all", "tuned", "demonstrations", "methods")
 LISTS = ("metrics", "naturalness")
 GERMAN = ("iwslt17", "wmt16", "multi30k")
+OWN = {
+    "job": "a cell is a policy run",
+    "name": "a cell is called after its method and seed",
+    "root": "a cell is below the benchmark's folder (--out)",
+    "method": "a row is called after its method",
+    "seed": "--seeds N says which seeds there are",
+    "evaluation.test_samples": "all test completions are kept, since the metrics are of them",
+    "checkpoint.export": "what trains is exported, since others may start from it",
+}
+"""Setting that the benchmark makes itself -> what decides it."""
+FROM_A_RUN = {
+    "revision": None,
+    "gguf_file": None,
+    "tokenizer": None,
+    "adapter": None,
+    "random_weights": False,
+}
+"""Settings of a hub model that a run's exported weights have no use for."""
 PARTS: dict[str, dict[str, Any]] = {
     "bert_score": {"kind": "bert_score", "model": "roberta-large", "layer": 17}
 }
@@ -100,7 +120,22 @@ def _terms(mapping: Any, where: str, methods: Sequence[str]) -> Terms:
     for name in mapping.get("methods", {}):
         if name not in methods:
             raise unknown("method", str(name), methods, f"{where}, methods")
+    for key in ("all", "tuned", "demonstrations"):
+        refuse_own(mapping.get(key, {}), OWN, f"{where}, {key}")
+    for name, changes in mapping.get("methods", {}).items():
+        if isinstance(changes, Mapping):
+            refuse_own(changes, own_of(str(name)), f"{where}, methods, {name}")
     return Terms(**mapping)
+
+
+def own_of(method: str) -> dict[str, str]:
+    """What the benchmark makes itself of a method's settings."""
+    if method == ZERO_SHOT:
+        return {**OWN, "updates": "zero-shot trains nothing"}
+    if "+" not in method:
+        return OWN
+    start = "it starts from the final weights of " + method.rpartition("+")[0]
+    return {**OWN, **{f"model.{key}": start for key in ("path", *FROM_A_RUN)}}
 
 
 def house(task: str) -> Terms:

@@ -1,0 +1,22 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file beside its place and move it there; text as UTF-8. Folders are made.
+
+    A reader sees the former content or the new one; what was begun and failed is removed, and two
+    processes that write the same file do not get into each other's way. Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
