@@ -95,7 +95,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     before = torch.cuda.memory_allocated() / 2**30 if gpu else None
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), "tiny" if args.tiny else "smollm2")
-        method = ppo(8) if args.tiny else ppo()
+        method = ppo(8, 2, 2) if args.tiny else ppo()
         settings = world.settings(
             method, engine("graph", compile=False), {"model": case.model}, overrides=args.settings
         )

@@ -178,7 +178,7 @@ def rows(args: argparse.Namespace, ready: Callable[[], None]) -> Iterator[dict[s
 
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), "tiny" if args.tiny else "smollm2")
-        method = ppo(8) if args.tiny else ppo()
+        method = ppo(8, 2, 2) if args.tiny else ppo()
         base = Updates(world.settings(method, engine("graph"), overrides=args.settings))
         base.several(2)
         say("the step without a tether is compiled")

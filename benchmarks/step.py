@@ -107,8 +107,8 @@ def measure(
     from benchmarks.worlds import Updates, World, engine, grpo, ppo
 
     model, algorithm = case.split("-")
-    wanted = {"ppo": ppo, "grpo": grpo}[algorithm]
-    method = wanted(8) if args.tiny else wanted()
+    small = {"ppo": (8, 2, 2), "grpo": (8,)}[algorithm] if args.tiny else ()
+    method = {"ppo": ppo, "grpo": grpo}[algorithm](*small)
     gpu = torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), "tiny" if args.tiny else model)

@@ -93,7 +93,7 @@ def settings_of(c: Combination, world: Path, without: str | None = None) -> dict
         {"tethers": tethers, "rewards": {"reward": {"function": f"{REWARDS}:low"}}},
         algorithm=algorithm,
         updates=2,
-        evaluation={"every": 2, "prompts": 4, "human_rows": 2, "samples": 1},
+        evaluation={"every": 2, "prompts": 4, "human_rows": 0, "samples": 0},
         checkpoint={"every": 0, "export": False},
     )
 

@@ -15,7 +15,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w.]+\.(?:py|yaml))\n")
 """A block whose first line is a file's name is that file."""
-SMALLER = {"HuggingFaceTB/SmolLM2-135M-Instruct": "tiny", "updates=20": "updates=2"}
+SMALLER = {
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "tiny",
+    "updates=20": "updates=2",
+    'data="prompts.jsonl",': (
+        'data="prompts.jsonl", **{"batch.prompts": 8, "evaluation.prompts": 8,'
+        ' "evaluation.human_rows": 8, "sampling.max_new_tokens": 8},'
+    ),
+}
 """What runs in seconds stands for what the page says."""
 
 

@@ -156,6 +156,7 @@ def tukey_in_order(pairs: Sequence[tuple[float, float]] = TABLE_10) -> bool:
     return all(a[1] >= b[1] for a, b in pairwise(ordered))
 
 
+@cache
 def smallest_p(task: str, axis: int, a: str, b: str) -> float:
     """Least Tukey p that integer ratings with the printed means can have.
 

@@ -42,13 +42,14 @@ def test_equal_to_all_subsets_ties_and_judges_included() -> None:
 
 
 def test_unbiased_for_fresh_draws() -> None:
-    # Uniform rewards: the expected best of n is n / (n + 1).
+    # Uniform rewards: the expected best of n is n / (n + 1). 4 standard errors of 400 prompts are
+    # .023 at n = 1 and .003 at n = 64.
     rng = np.random.default_rng(0)
-    samples = [PromptSamples(rng.random(64)) for _ in range(3_000)]
+    samples = [PromptSamples(rng.random(64)) for _ in range(400)]
     found = best_of_n(samples)
     for n, means in found.items():
         assert means.reward == pytest.approx(n / (n + 1), abs=4 * means.reward_se + 1e-9)
-        assert means.prompts == 3_000
+        assert means.prompts == 400
 
 
 def test_the_bound_and_the_kl_of_the_sample() -> None:

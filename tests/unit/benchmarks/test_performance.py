@@ -99,7 +99,7 @@ def test_tethers_on_the_same_weights_leave_the_first_agent_alone(tmp_path: Path)
     from benchmarks.worlds import Updates, engine, ppo
 
     world = World(tmp_path, "tiny")
-    base = Updates(world.settings(ppo(8), engine("graph")))
+    base = Updates(world.settings(ppo(8, 2, 2), engine("graph")))
     other = base.with_tethers(memory.elastic_reset(**memory.EACH_STEP))
     assert "ema" in other.agent.sets.sets and "ema" not in base.agent.sets.sets
     assert other.agent.sets.sets["policy"] is base.agent.sets.sets["policy"]
@@ -107,7 +107,7 @@ def test_tethers_on_the_same_weights_leave_the_first_agent_alone(tmp_path: Path)
     other.one()
     after = list(base.agent.sets.sets["policy"].values())
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert other.agent.sets.counts["ema<-policy"] == 16 and not base.agent.sets.counts
+    assert other.agent.sets.counts["ema<-policy"] == 4 and not base.agent.sets.counts
 
 
 def test_counts_of_a_small_model_by_hand() -> None:

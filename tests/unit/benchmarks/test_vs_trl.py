@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from benchmarks import vs_trl
 from benchmarks.render import read, render
 from benchmarks.sides import even_last
 from benchmarks.workers import Worker
+from tests.forked import launch
 
 STEPPER = """
 import sys
@@ -69,9 +73,36 @@ def test_the_reward_of_trl_ppo_is_one_for_an_even_last_id() -> None:
     assert states[0, :, 0].tolist() == [0.0, 1.0, 0.0, 1.0]
 
 
+def side(_rank: int, folder: str, words: str) -> None:
+    """In a fork: a worker of `vs_trl` that talks through two named pipes."""
+    for number, name, flag in ((0, "to", os.O_RDONLY), (1, "from", os.O_WRONLY)):
+        os.dup2(os.open(Path(folder) / name, flag), number)
+    vs_trl.main(json.loads(words))
+
+
+class Forked(Worker):
+    """Worker without the time that a new interpreter takes for its imports."""
+
+    folder: Path
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        assert command[:2] == ["-m", "benchmarks.vs_trl"]
+        self.name, place = name, self.folder / name
+        place.mkdir()
+        for pipe in ("to", "from"):
+            os.mkfifo(place / pipe)
+        env = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
+        words = ["-f", f"{__name__}:side", "0", str(place), json.dumps(command[2:])]
+        self.process: Any = launch(words, place / "log", folder=vs_trl.ROOT, env=env)
+        self.process.stdin = open(place / "to", "w", encoding="utf-8")  # noqa: SIM115
+        self.process.stdout = open(place / "from", encoding="utf-8")  # noqa: SIM115
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("trl"), reason="TRL is not installed")
-def test_both_sides_run(tmp_path: Path) -> None:
+def test_both_sides_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vs_trl, "Worker", Forked)
+    monkeypatch.setattr(Forked, "folder", tmp_path, raising=False)
     out = tmp_path / "vs_trl.json"
     vs_trl.main(["--tiny", "--rounds", "1", "--only", "grpo-hf", "--out", str(out)])
     found = read(out)

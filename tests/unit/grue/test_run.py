@@ -6,9 +6,12 @@ import io
 import json
 import os
 import signal
+<<<<<<< HEAD
 import subprocess
 import sys
 import threading
+=======
+>>>>>>> hT2
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.forked import launch
 from tether.analysis.grue import on_scale
 from tether.config.errors import UserError
 from tether.config.settings import dump
@@ -25,20 +29,14 @@ from tether.reports.grue.results import read
 from tether.studies.grue import run as running
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import Asked, jobs, plan_of, prepare, with_test_rows
+from tether.studies.warm import Fork
 from tether.train.lock import held
 
-ROOT = Path(__file__).resolve().parents[3]
 WORDS = [
-    *("--mini", "--tasks", "commongen,imdb", "--updates", "2", "--evaluation.every", "1"),
-    *(
-        "--evaluation.prompts",
-        "6",
-        "--evaluation.test_prompts",
-        "6",
-        "--evaluation.human_rows",
-        "6",
-    ),
-    *("--batch.prompts", "8", "--sampling.max_new_tokens", "8", "--checkpoint.every", "1"),
+    *("--mini", "--tasks", "commongen,imdb", "--updates", "2", "--evaluation.every", "2"),
+    *("--evaluation.prompts", "6", "--evaluation.test_prompts", "6"),
+    *("--evaluation.human_rows", "6", "--evaluation.samples", "2"),
+    *("--batch.prompts", "8", "--sampling.max_new_tokens", "8", "--checkpoint.every", "2"),
 ]
 CELLS = [
     f"{task}/{run}"
@@ -53,30 +51,12 @@ methods:
 """
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path) -> Fork:
     settings = folder.with_name("settings.yaml")
     settings.write_text(SETTINGS)
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tether",
-            "grue",
-            "run",
-            *WORDS,
-            "--out",
-            str(folder),
-            "--settings",
-            str(settings),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env,
-        cwd=folder.parent,
-        start_new_session=True,
-    )
+    words = ["-m", "tether", "grue", "run", *WORDS]
+    words += ["--out", str(folder), "--settings", str(settings)]
+    return launch(words, folder.with_name("log"), folder=folder.parent, env={})
 
 
 def ended(folder: Path, name: str) -> bool:
@@ -90,7 +70,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     first = start(folder)
     deadline = time.monotonic() + 200
     while not ended(folder, "commongen/supervised-seed0"):
-        assert time.monotonic() < deadline and first.poll() is None, first.stdout
+        assert time.monotonic() < deadline and first.poll() is None
         time.sleep(0.05)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
@@ -102,9 +82,11 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     stamps = {p: p.read_bytes() for p in sorted((folder / "anchors").iterdir())}
     assert len(stamps) == 2  # written before the first run
 
-    second = start(folder)
-    out, _ = second.communicate(timeout=250)
-    assert second.returncode == 0, out
+    log = folder.with_name("log")
+    log.unlink()
+    code = start(folder).wait()
+    out = log.read_text()
+    assert code == 0, out
     lines = [x for x in out.splitlines() if ": finished; " in x]
     done = {x.split(":")[0] for x in lines}
     assert done and done < set(CELLS) and done.isdisjoint(kept)
