@@ -6,12 +6,7 @@ import io
 import json
 import os
 import signal
-<<<<<<< HEAD
-import subprocess
-import sys
 import threading
-=======
->>>>>>> hT2
 import time
 from pathlib import Path
 from typing import Any
