@@ -28,10 +28,10 @@ from tether.studies.warm import Fork
 from tether.train.lock import held
 
 WORDS = [
-    *("--mini", "--tasks", "commongen,imdb", "--updates", "2", "--evaluation.every", "2"),
+    *("--mini", "--tasks", "commongen,imdb", "--updates", "2", "--evaluation.every", "1"),
     *("--evaluation.prompts", "6", "--evaluation.test_prompts", "6"),
     *("--evaluation.human_rows", "6", "--evaluation.samples", "2"),
-    *("--batch.prompts", "8", "--sampling.max_new_tokens", "8", "--checkpoint.every", "2"),
+    *("--batch.prompts", "8", "--sampling.max_new_tokens", "8", "--checkpoint.every", "1"),
 ]
 CELLS = [
     f"{task}/{run}"
