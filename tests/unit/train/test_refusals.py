@@ -158,7 +158,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a floor of the whole vocabulary": (
         {"tethers": {"m": {"kind": "nlpo_mask", "mask": "initial", "floor": 259}}},
-        r"tethers\.m\.nlpo_mask\.floor 259 would allow every token: the vocabulary has 259",
+        r"tethers\.m\.nlpo_mask\.floor 259 would allow every token: the vocabulary has 258",
     ),
     "a mask of the whole vocabulary": (
         {"tethers": {"m": {"kind": "nlpo_mask", "mask": "initial", "top_k": 300}}},
