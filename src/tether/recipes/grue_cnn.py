@@ -28,18 +28,7 @@ PPO = Reinforced(
     target=0.2,
     every=10,
 )
-ON_SUPERVISED = Reinforced(
-    task=TASK,
-    model=SUPERVISED,
-    prompts=51,
-    minibatches=51,
-    updates=50,
-    lr=2e-6,
-    kl=0.01,
-    target=0.2,
-    every=10,
-    sampling={"top_k": 100},
-)
+ON_SUPERVISED = replace(PPO, model=SUPERVISED, updates=50, kl=0.01, sampling={"top_k": 100})
 
 
 def supervised() -> dict[str, Any]:

@@ -17,17 +17,26 @@ from tether.recipes.grue_settings import T5, Demonstrated, Reinforced
 TASK = "commongen"
 NAME = "grue-commongen-supervised"
 SUPERVISED = f"runs/{NAME}/policy"
-ON_SUPERVISED = Reinforced(
+PPO = Reinforced(
     task=TASK,
+    model=T5,
+    prompts=129,
+    minibatches=43,
+    updates=200,
+    lr=2e-6,
+    kl=0.001,
+    target=2.0,
+    every=20,
+    ent_coef=0.01,
+)
+ON_SUPERVISED = replace(
+    PPO,
     model=SUPERVISED,
     prompts=63,
     minibatches=21,
     updates=100,
-    lr=2e-6,
     kl=0.01,
     target=1.0,
-    every=20,
-    ent_coef=0.01,
     sampling={"top_k": 50},
 )
 
@@ -60,18 +69,7 @@ def ppo() -> dict[str, Any]:
     memory.
     Command: tether train grue-commongen-ppo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
-        prompts=129,
-        minibatches=43,
-        updates=200,
-        lr=2e-6,
-        kl=0.001,
-        target=2.0,
-        every=20,
-        ent_coef=0.01,
-    ).recipe()
+    return PPO.recipe()
 
 
 def nlpo() -> dict[str, Any]:
@@ -81,19 +79,15 @@ def nlpo() -> dict[str, Any]:
     memory.
     Command: tether train grue-commongen-nlpo --seed 0
     """
-    return Reinforced(
-        task=TASK,
-        model=T5,
+    return replace(
+        PPO,
         prompts=63,
         minibatches=21,
         updates=100,
-        lr=2e-6,
-        kl=0.001,
-        target=2.0,
-        every=20,
         top_p=0.9,
         data={"max_prompt_tokens": 15, "too_long": "truncate_left"},
         sampling={"min_new_tokens": 9, "top_k": 50},
+        ent_coef=0.0,
     ).recipe()
 
 

@@ -28,17 +28,7 @@ PPO = Reinforced(
     target=0.5,
     every=5,
 )
-ON_SUPERVISED = Reinforced(
-    task=TASK,
-    model=SUPERVISED,
-    prompts=63,
-    minibatches=21,
-    updates=50,
-    lr=1e-6,
-    kl=0.2,
-    target=0.05,
-    every=5,
-)
+ON_SUPERVISED = replace(PPO, model=SUPERVISED, target=0.05)
 
 
 def supervised() -> dict[str, Any]:

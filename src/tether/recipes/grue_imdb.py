@@ -28,17 +28,7 @@ PPO = Reinforced(
     target=0.1,
     every=10,
 )
-ON_SUPERVISED = Reinforced(
-    task=TASK,
-    model=SUPERVISED,
-    prompts=27,
-    minibatches=27,
-    updates=50,
-    lr=1e-6,
-    kl=0.1,
-    target=0.1,
-    every=10,
-)
+ON_SUPERVISED = replace(PPO, model=SUPERVISED)
 
 
 def supervised() -> dict[str, Any]:

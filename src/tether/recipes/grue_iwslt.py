@@ -28,18 +28,7 @@ PPO = Reinforced(
     target=0.2,
     every=10,
 )
-ON_SUPERVISED = Reinforced(
-    task=TASK,
-    model=SUPERVISED,
-    prompts=40,
-    minibatches=40,
-    updates=50,
-    lr=5e-7,
-    kl=0.001,
-    target=0.2,
-    every=10,
-    sampling={"top_k": 5},
-)
+ON_SUPERVISED = replace(PPO, model=SUPERVISED, lr=5e-7, sampling={"top_k": 5})
 
 
 def supervised() -> dict[str, Any]:

@@ -28,17 +28,7 @@ PPO = Reinforced(
     target=1.0,
     every=10,
 )
-ON_SUPERVISED = Reinforced(
-    task=TASK,
-    model=SUPERVISED,
-    prompts=102,
-    minibatches=102,
-    updates=100,
-    lr=5e-7,
-    kl=0.001,
-    target=0.2,
-    every=10,
-)
+ON_SUPERVISED = replace(PPO, model=SUPERVISED, prompts=102, minibatches=102, lr=5e-7, target=0.2)
 
 
 def supervised() -> dict[str, Any]:

@@ -28,18 +28,7 @@ PPO = Reinforced(
     target=2.0,
     every=20,
 )
-ON_SUPERVISED = Reinforced(
-    task=TASK,
-    model=SUPERVISED,
-    prompts=51,
-    minibatches=51,
-    updates=100,
-    lr=5e-7,
-    kl=0.01,
-    target=0.2,
-    every=20,
-    sampling={"top_k": 50},
-)
+ON_SUPERVISED = replace(PPO, model=SUPERVISED, lr=5e-7, kl=0.01, target=0.2, sampling={"top_k": 50})
 
 
 def supervised() -> dict[str, Any]:
