@@ -12,6 +12,7 @@ Source: Parikh et al. 2020, arXiv 2004.14373, section 6; allenai/RL4LMs@97df0bd,
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -33,9 +34,9 @@ class _ByOverlap(Metric):
     """The inner metric over each subset; a subset without rows has none."""
 
     @property
+    @abstractmethod
     def inner(self) -> Metric:
         """The metric that is measured."""
-        raise NotImplementedError
 
     @property
     def version(self) -> str:
