@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
+from tests.browser import browse, needs_chromium
 from tests.unit.human_study.studies import METHODS, read, study
 from tether.studies.human.analyse import analyse
 from tether.studies.human.prepare import Prepared
 from tether.studies.human.returned import check, read_key, read_sheets
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium (Debian's package) is not installed"
-)
+READY, CLOCK = 'data-ready="true"', 10_000
 RATER = 'Ann "A", é'
 
 RATE = """<script>
@@ -63,41 +59,13 @@ if (!sessionStorage.getItem("second")) {
 </script>"""
 
 
-def browse(page: Path, profile: Path) -> tuple[str, list[str]]:
-    """The document as Chromium leaves it, without name resolution, and its console."""
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            f"--user-data-dir={profile}",
-            "--virtual-time-budget=10000",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert 'data-ready="true"' in done.stdout, done.stdout[-1000:] or done.stderr[-2000:]
-    return done.stdout, [x for x in done.stderr.splitlines() if ":CONSOLE:" in x]
-
-
 def rated(page: Path, folder: Path, script: str) -> tuple[dict[str, str], str]:
     """What the script left on the body, and the document."""
     text = page.read_text(encoding="utf-8")
     end = text.rindex("</body>")
     copy = folder / page.name
     copy.write_text(text[:end] + script + text[end:], encoding="utf-8")
-    dom, console = browse(copy, folder / "profile")
+    dom, console = browse(copy, folder / "profile", READY, CLOCK)
     assert console == []  # nothing refused by the content policy, no error
     body = re.search(r"<body[^>]*>", dom)
     assert body
@@ -174,7 +142,7 @@ def test_a_browser_that_keeps_nothing_says_so(tmp_path: Path) -> None:
     )
     page = tmp_path / "form.html"
     page.write_text(text.replace("<main>", broken + "<main>", 1), encoding="utf-8")
-    dom, _ = browse(page, tmp_path / "profile")
+    dom, _ = browse(page, tmp_path / "profile", READY, CLOCK)
     assert re.search(r'<p id="warning" role="alert">This browser keeps no answers', dom)
 
 

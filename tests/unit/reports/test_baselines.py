@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import browse, needs_chromium
 from tests.unit.reports.folders import point, write_run
-from tests.unit.reports.test_page import browse, needs_chromium
 from tether.analysis.best_of_n import kl_bound
 from tether.records import BASELINES, INTERPOLATION, BaselinePoint, baseline_line
 from tether.reports import baselines

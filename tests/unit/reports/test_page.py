@@ -6,7 +6,6 @@ import csv
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -14,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import browse, needs_chromium
 from tests.unit.reports.folders import point, sample, write_run
 from tether.reports.page import inline_json
 from tether.reports.write import HTML_LIMIT, Written, write_report
 
 NASTY = "good </script><script>document.title='owned'</script> <!-- \" ' & \u2028 <b>bold</b>"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def runs(folder: Path, methods: list[str], seeds: int = 3) -> None:
@@ -183,39 +182,6 @@ def drawn(markup: str) -> dict[str, int]:
         group = re.search(rf'<g class="[^"]*\b{layer}_marks".*?</g>', markup, re.S)
         found[layer] = 0 if group is None else group[0].count("<path ")
     return found
-
-
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium (Debian's package) is not installed"
-)
-
-
-def browse(page: Path, profile: Path) -> tuple[str, list[str]]:
-    """The document as headless Chromium leaves it, without name resolution, and its console."""
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            f"--user-data-dir={profile}",
-            "--virtual-time-budget=30000",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert 'data-charts="drawn"' in done.stdout, done.stdout[-1000:] or done.stderr[-2000:]
-    return done.stdout, [x for x in done.stderr.splitlines() if ":CONSOLE:" in x]
 
 
 @needs_chromium
