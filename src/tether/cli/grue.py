@@ -5,28 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tether.cli.actions import Actions, act
 from tether.cli.helping import console
 from tether.cli.parsing import Parser, positive
 from tether.cli.studies import budgets, own_words
 from tether.config.errors import UserError
-from tether.config.nearest import unknown
-
-ACTIONS = ("run", "report")
-HELP = """usage: tether grue ACTION [...]     tether grue ACTION --help says more
-
-  run     tasks x methods x seeds: train, measure, report; the same command goes on
-  report  leaderboard, frontiers and tables of what has finished"""
 
 
 def grue(words: list[str]) -> int:
-    """Dispatch."""
-    if not words or words[0] in ("-h", "--help"):
-        print(HELP)
-        return 0
-    action, *rest = words
-    if action not in ACTIONS:
-        raise unknown("action", action, ACTIONS, "tether grue")
-    return {"run": run, "report": report}[action](rest)
+    """The second word says what."""
+    actions: Actions = {
+        "run": (run, "tasks x methods x seeds: train, measure, report; the same command goes on"),
+        "report": (report, "leaderboard, frontiers and tables of what has finished"),
+    }
+    return act("grue", actions, words)
 
 
 def run(words: list[str]) -> int:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tether.cli.actions import Actions, act
 from tether.cli.helping import console
 from tether.cli.parsing import Parser, positive
 from tether.config.errors import UserError
-from tether.config.nearest import unknown
-
-ACTIONS = ("prepare", "analyse", "published")
-HELP = """usage: tether human-study ACTION [...]     tether human-study ACTION --help says more
-
-  prepare    blinded, balanced rating forms of completions, and their key
-  analyse    agreement, tests and rankings from the forms that came back
-  published  the ratings that the GRUE paper printed, re-checked"""
 
 
 def human_study(words: list[str]) -> int:
-    """Dispatch."""
-    if not words or words[0] in ("-h", "--help"):
-        print(HELP)
-        return 0
-    action, *rest = words
-    if action not in ACTIONS:
-        raise unknown("action", action, ACTIONS, "tether human-study")
-    return {"prepare": prepare, "analyse": analyse, "published": published}[action](rest)
+    """The second word says what."""
+    actions: Actions = {
+        "prepare": (prepare, "blinded, balanced rating forms of completions, and their key"),
+        "analyse": (analyse, "agreement, tests and rankings from the forms that came back"),
+        "published": (published, "the ratings that the GRUE paper printed, re-checked"),
+    }
+    return act("human-study", actions, words)
 
 
 def prepare(words: list[str]) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tether.cli.helping import console, print_pairs
+from tether.cli.actions import Actions, act
+from tether.cli.helping import console
 from tether.cli.parsing import Parser, positive
 from tether.cli.train import divide
 from tether.cli.train import train as train_by_settings
@@ -16,7 +16,6 @@ from tether.config.checks import check_complete
 from tether.config.compose import compose
 from tether.config.errors import UserError
 from tether.config.folder import refuse_taken, run_folder
-from tether.config.nearest import unknown
 from tether.config.run import ClassifierSettings
 from tether.config.settings import dump, fingerprint
 from tether.config.text_values import read_yaml, to_yaml
@@ -26,22 +25,14 @@ RECIPE = "reward-model"
 
 def reward_model(words: list[str]) -> int:
     """The second word says what."""
-    actions: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    actions: Actions = {
         "train": (train, "from pairs (Bradley-Terry) or labels; --seeds N for an ensemble"),
         "average": (average, "the weights of several as one model (WARM)"),
         "pairs": (pairs, "sample pairs from two runs or models, judged or as a form for people"),
         "read": (read_form, "a form that people filled in, as pairs to train on"),
         "budget": (budget, "how many labels a reward needs, against more demonstrations"),
     }
-    if not words or words[0] in ("-h", "--help"):
-        out = console()
-        out.print("usage: tether reward-model ACTION [...]     ACTION --help says more\n")
-        print_pairs(out, [(name, summary) for name, (_, summary) in actions.items()])
-        return 0
-    action, *rest = words
-    if action not in actions:
-        raise unknown("action", action, actions, "tether reward-model")
-    return actions[action][0](rest)
+    return act("reward-model", actions, words)
 
 
 def train(words: list[str]) -> int:
