@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,7 +81,6 @@ def theirs(side: str, folder: Path, tiny: bool, parent: Parent) -> None:
 
     import torch
     import transformers
-    from datasets import Dataset
 
     gpu = torch.cuda.is_available()
     algorithm = side.split("-")[0]
@@ -106,78 +106,78 @@ def theirs(side: str, folder: Path, tiny: bool, parent: Parent) -> None:
         "logging_steps": 1, "seed": 0,
     }  # fmt: skip
     build = {"grpo": _grpo, "ppo": _ppo}[algorithm]
-    build(side, folder, z, common, words, prompts, Dataset, Hold()).train()
+    build(Trl(side, str(folder / "model"), z, common, words, prompts, Hold())).train()
 
 
-def _grpo(
-    side: str,
-    folder: Path,
-    z: dict[str, int],
-    common: dict[str, Any],
-    words: Any,
-    prompts: list[str],
-    dataset: Any,
-    hold: Any,
-) -> Any:
+@dataclass(frozen=True)
+class Trl:
+    """What both of TRL's trainers are made of."""
+
+    side: str
+    model: str
+    """Folder of the weights."""
+    sizes: dict[str, int]
+    common: dict[str, Any]
+    """Settings that both know."""
+    tokenizer: Any
+    prompts: list[str]
+    hold: Any
+    """Callback that reports a step and waits."""
+
+
+def _grpo(t: Trl) -> Any:
     import trl as module
+    from datasets import Dataset
 
     trl: Any = module
 
-    micro = z["completions"] // z["minibatches"]
+    micro = t.sizes["completions"] // t.sizes["minibatches"]
     more: dict[str, Any] = {}
-    if side == "grpo-continuous":
+    if t.side == "grpo-continuous":
         # TRL's default of half of the card would leave the processes beside it too little.
         more = {
             "use_transformers_continuous_batching": True,
             "transformers_continuous_batching_config": {"max_memory_percent": 0.2},
         }
     config = trl.GRPOConfig(
-        **common, **more, per_device_train_batch_size=micro,
-        gradient_accumulation_steps=z["minibatches"], num_generations=z["group"],
-        max_completion_length=z["new"], loss_type="grpo", max_steps=1_000_000,
+        **t.common, **more, per_device_train_batch_size=micro,
+        gradient_accumulation_steps=t.sizes["minibatches"], num_generations=t.sizes["group"],
+        max_completion_length=t.sizes["new"], loss_type="grpo", max_steps=1_000_000,
     )  # fmt: skip
     trainer: Any = trl.GRPOTrainer
     return trainer(
-        str(folder / "model"), reward_funcs=even_share, args=config, processing_class=words,
-        train_dataset=dataset.from_dict({"prompt": prompts}), callbacks=[hold],
+        t.model, reward_funcs=even_share, args=config, processing_class=t.tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": t.prompts}), callbacks=[t.hold],
     )  # fmt: skip
 
 
-def _ppo(
-    side: str,
-    folder: Path,
-    z: dict[str, int],
-    common: dict[str, Any],
-    words: Any,
-    prompts: list[str],
-    dataset: Any,
-    hold: Any,
-) -> Any:
+def _ppo(t: Trl) -> Any:
     import torch
     import transformers
+    from datasets import Dataset
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
+    z = t.sizes
     config = PPOConfig(
-        **common, per_device_train_batch_size=z["completions"], gradient_accumulation_steps=1,
+        **t.common, per_device_train_batch_size=z["completions"], gradient_accumulation_steps=1,
         num_mini_batches=z["minibatches"], num_ppo_epochs=z["epochs"], response_length=z["new"],
         stop_token="eos", num_sample_generations=0, total_episodes=1_000_000 * z["completions"],
     )  # fmt: skip
-    where = str(folder / "model")
     causal, scorer = (
         transformers.AutoModelForCausalLM,
         transformers.AutoModelForSequenceClassification,
     )
-    ids = [words(p, add_special_tokens=False)["input_ids"] for p in prompts]
+    ids = [t.tokenizer(p, add_special_tokens=False)["input_ids"] for p in t.prompts]
     # With transformers 5 its `bf16` reaches no forward pass but where `accelerate launch` says so,
     # and then neither generation nor scoring: weights in bf16 are its way to bf16 throughout.
-    dtype = torch.bfloat16 if common["bf16"] else torch.float32
+    dtype = torch.bfloat16 if t.common["bf16"] else torch.float32
     return PPOTrainer(
-        args=config, processing_class=words,
-        model=causal.from_pretrained(where, dtype=dtype),
-        ref_model=causal.from_pretrained(where, dtype=dtype),
-        value_model=scorer.from_pretrained(where, num_labels=1, dtype=dtype),
-        reward_model=even_last(), train_dataset=dataset.from_dict({"input_ids": ids}),
-        callbacks=[hold],
+        args=config, processing_class=t.tokenizer,
+        model=causal.from_pretrained(t.model, dtype=dtype),
+        ref_model=causal.from_pretrained(t.model, dtype=dtype),
+        value_model=scorer.from_pretrained(t.model, num_labels=1, dtype=dtype),
+        reward_model=even_last(), train_dataset=Dataset.from_dict({"input_ids": ids}),
+        callbacks=[t.hold],
     )  # fmt: skip
 
 
