@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 from tether.metrics.base import Metric, Row, Scored
 from tether.metrics.text import ngrams
 from tether.metrics.words import words
@@ -67,16 +67,12 @@ class DocumentFrequencies:
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file, whole or not at all."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         state = {
             "format": _FORMAT, "documents": self.documents, "tokens": self.tokens,
             "order": self.order,
             "counts": {" ".join(g): n for g, n in sorted(self.counts.items())},
         }  # fmt: skip
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-        os.replace(temporary, path)
+        write_whole(Path(path), json.dumps(state, ensure_ascii=False))
 
     @staticmethod
     def load(path: str | Path) -> DocumentFrequencies:

@@ -12,7 +12,6 @@ labels that the reward never saw.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
 
@@ -81,16 +81,12 @@ class TfidfModel:
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file, whole or not at all."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         words = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         state = {
             "format": _FORMAT, "labels": self.labels, "ngrams": self.ngrams, "bias": self.bias,
             "words": words, "idf": self.idf.tolist(), "coef": self.coef.tolist(),
         }  # fmt: skip
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-        os.replace(temporary, path)
+        write_whole(Path(path), json.dumps(state, ensure_ascii=False))
 
 
 def load_tfidf(path: str | Path) -> TfidfModel:

@@ -9,7 +9,6 @@ two samples of one model, with another seed each.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from tether.config.errors import UserError
 from tether.config.parts import build
 from tether.config.run import DataSettings, RunSettings
 from tether.config.settings import read
+from tether.config.whole_file import write_whole
 from tether.distributed.seeds import generator, seed_of
 from tether.models.loading import load_tokenizer
 from tether.rewards.batch import Prompt
@@ -131,15 +131,10 @@ def free(paths: Sequence[Path]) -> None:
 def write(texts: Mapping[Path, str]) -> None:
     """Files, each whole or not at all, the first last: it is there only when the others are."""
     for path, text in reversed(list(texts.items())):
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8", newline="")  # a form has line ends of its own
-            os.replace(part, path)
+            write_whole(path, text)  # as it is: a form has line ends of its own
         except OSError as e:
             raise UserError(f"cannot write {path}: {e.strerror or e}") from e
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> str:

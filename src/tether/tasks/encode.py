@@ -12,7 +12,7 @@ from tether.config.run import DataSettings
 from tether.models.tokenizing import decode, encode_answers, encode_prompt
 from tether.rewards.batch import Prompt, text_of
 from tether.tasks.prompts import Frame, bare_ids, cut, frame, shown, specials
-from tether.tasks.reading import Table
+from tether.tasks.reading import Table, utf8_text
 from tether.tasks.task import Task
 
 
@@ -71,7 +71,7 @@ def _end(tokenizer: Any) -> list[int]:
 def _text(value: Any, row: int, column: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"data: row {row}, column {column!r} holds {value!r}, expected text")
-    return _utf8(value, row, column)
+    return utf8_text(value, row, column)
 
 
 def _from_text(
@@ -162,7 +162,7 @@ def _fit(
 def _prompt(value: Any, row: int, column: str) -> Prompt:
     """Text or messages as they are. Raises UserError naming the row."""
     if isinstance(value, str):
-        return _utf8(value, row, column)
+        return utf8_text(value, row, column)
     if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
         if all("role" in m and "content" in m for m in value):
             # parquet fills fields that only some messages have with None
@@ -176,22 +176,10 @@ def _prompt(value: Any, row: int, column: str) -> Prompt:
     )
 
 
-def _utf8(text: str, row: int, column: str) -> str:
-    """Raises UserError for half of a surrogate pair, which no tokenizer can read."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as e:
-        raise UserError(
-            f"data: row {row}, column {column!r}: character {e.start + 1} is half of a surrogate "
-            "pair (text cut in the middle of a character?); mend the file"
-        ) from e
-    return text
-
-
 def _reference(value: Any, row: int, column: str) -> str:
     """The human completion: text, the contents of messages, or the first of several references."""
     if isinstance(value, list) and value:
         value = text_of(value) if isinstance(value[0], dict) else value[0]
     if not isinstance(value, str) or not value:
         raise UserError(f"data: row {row}, column {column!r}: the human completion is missing")
-    return _utf8(value, row, column)
+    return utf8_text(value, row, column)

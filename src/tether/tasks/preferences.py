@@ -13,7 +13,7 @@ from tether.config.errors import UserError
 from tether.config.run import DataSettings, PairSettings
 from tether.rewards.batch import text_of
 from tether.tasks.loading import splits
-from tether.tasks.reading import Table
+from tether.tasks.reading import Table, utf8_text
 
 
 @dataclass(frozen=True)
@@ -156,15 +156,7 @@ def _text(value: Any, row: int, column: str) -> str:
             f"data: row {row}, column {column!r} holds {shown}, expected text or a list of chat "
             "messages"
         )
-    text = text_of(value)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as e:
-        raise UserError(
-            f"data: row {row}, column {column!r}: character {e.start + 1} is half of a surrogate "
-            "pair (text cut in the middle of a character?); mend the file"
-        ) from e
-    return text
+    return utf8_text(text_of(value), row, column)
 
 
 def _number(value: Any, row: int, column: str) -> float:

@@ -170,3 +170,15 @@ def _hub(settings: DataSettings, split: str) -> Table:
             f"does not give it: {type(error).__name__}: {what}"
         ) from error
     return _dataset(found)
+
+
+def utf8_text(text: str, row: int, column: str) -> str:
+    """Raises UserError for half of a surrogate pair, which no tokenizer can read."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as e:
+        raise UserError(
+            f"data: row {row}, column {column!r}: character {e.start + 1} is half of a surrogate "
+            "pair (text cut in the middle of a character?); mend the file"
+        ) from e
+    return text

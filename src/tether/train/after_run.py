@@ -4,7 +4,6 @@ of their own beside its record."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 from tether.config.checks import check_together
 from tether.config.errors import UserError
 from tether.config.run import AfterSettings, How, RunSettings
+from tether.config.whole_file import write_whole
 from tether.records import BASELINES, INTERPOLATION, BaselinePoint, baseline_line
 from tether.train.after import baselines, interpolation
 from tether.train.after_weights import finished, has_weights, load_final, same_start
@@ -127,12 +127,7 @@ def _add(folder: Path, name: str, points: Sequence[BaselinePoint]) -> None:
     with writing(folder), guarded(name, folder):
         kept = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         rows = [r for r in kept if _key(json.loads(r)) not in new] + rows
-        part = file.with_name(f".{name}.{os.getpid()}.part")
-        try:
-            part.write_text("".join(r + "\n" for r in rows), encoding="utf-8")
-            os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(file, "".join(r + "\n" for r in rows))
 
 
 def _key(row: dict[str, object]) -> tuple[object, ...]:

@@ -23,7 +23,8 @@ from tether.analysis.reward_models import class_report
 from tether.config.errors import UserError
 from tether.config.run import ClassifierSettings
 from tether.config.settings import dump
-from tether.config.text_values import write_yaml
+from tether.config.text_values import to_yaml
+from tether.config.whole_file import write_whole
 from tether.distributed.seeds import generator
 from tether.distributed.total import world_size
 from tether.models.classifier import TextClassifier
@@ -58,10 +59,7 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
         raise UserError("a learned reward trains in one process; start it without torchrun")
     job = _PairJob(settings) if settings.kind == "pairs" else _ClassJob(settings)
     with guarded("config.yaml", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / ".config.yaml.part"
-        write_yaml(part, dump(settings))
-        os.replace(part, folder / "config.yaml")
+        write_whole(folder / "config.yaml", to_yaml(dump(settings)))
     with writing(folder):
         shutil.rmtree(folder / MODEL, ignore_errors=True)  # a kill may have left it
         write_environment(folder, settings)
@@ -75,10 +73,8 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """results.json, whole or absent; what is not finite is null."""
-    part = folder / f".{RESULTS}.part"
     text = json.dumps(finite(dict(results)), indent=1, ensure_ascii=False, allow_nan=False)
-    part.write_text(text + "\n", encoding="utf-8")
-    os.replace(part, folder / RESULTS)
+    write_whole(folder / RESULTS, text + "\n")
 
 
 def crop(ids: Sequence[int], low: int, high: int, g: torch.Generator) -> list[int]:
