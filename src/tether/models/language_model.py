@@ -349,8 +349,8 @@ class LanguageModel:
         return out
 
     def short_lived(self, of: LanguageModel) -> LanguageModel:
-        """This twin for a few passes: what is compiled for its model serves it too, and a recording
-        would not live to be used."""
+        """This twin for a few passes: what was compiled for earlier ones serves it too, and a
+        recording would not live to be used."""
         self.capture = False
         self.scratch["compiled layers"] = of.scratch.setdefault("compiled layers", {})
         return self

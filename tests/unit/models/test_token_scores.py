@@ -11,6 +11,7 @@ from torch import Tensor
 from tether.core.kl import kl_exact
 from tether.core.logprobs import entropy, log_softmax, pick
 from tether.models import token_scores as module
+from tether.models.fused import padded
 from tether.models.token_scores import Other, token_scores
 
 
@@ -100,3 +101,25 @@ def test_nothing_of_tokens_times_vocabulary_is_kept(monkeypatch: pytest.MonkeyPa
         states = torch.randn(n, h, requires_grad=True)
         token_scores(states, torch.randn(v, h), torch.zeros(n, dtype=torch.long))
     assert sum(saved) < n * v / 10
+
+
+def test_rows_behind_a_vocabulary_of_odd_size_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GPT-2's 50,257 words stand in a block of 50,304 rows: what is behind them is no word."""
+    monkeypatch.setattr(module, "PIECE", 4096)
+    g = torch.Generator().manual_seed(3)
+    states, plain = torch.randn(70, 8, generator=g), torch.randn(101, 8, generator=g)
+    ids = torch.randint(101, (70,), generator=g)
+    block = torch.zeros(128, 8)
+    block[:101] = plain
+    filled = torch.nn.Parameter(block[:101])
+    assert padded(filled) is not None and padded(plain) is None
+    found = []
+    for weight in (plain.requires_grad_(), filled):
+        x = states.clone().requires_grad_()
+        out = token_scores(x, weight, ids)
+        (out.logprobs * torch.arange(70.0) + out.entropy).sum().backward()
+        found.append((out.logprobs, out.entropy, x.grad, weight.grad))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)

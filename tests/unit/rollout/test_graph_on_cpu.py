@@ -25,7 +25,9 @@ KINDS = ("gpt2", "llama", "opt", "gpt_neox", "qwen2", "gemma", "t5", "bart", "mb
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kw", [{}, {"top_p": 0.8}, {"temperature": 0.7, "min_new_tokens": 3}])
-def test_log_probs_are_those_of_scoring(kind: str, kw: dict[str, Any]) -> None:
+def test_log_probs_are_those_of_scoring(
+    kind: str, kw: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     lm = tiny(kind, sharp=2.0)
     group = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     s, sampling = some_prompts(lm).rows(group), SamplingSettings(max_new_tokens=9, **kw)
@@ -34,6 +36,26 @@ def test_log_probs_are_those_of_scoring(kind: str, kw: dict[str, Any]) -> None:
     fresh = score_all(lm, r.sequences, **scored_as(sampling, r))
     assert float((fresh.logprobs - r.logprobs).abs().max()) < 1e-5
     assert r.policy_version == 0 and r.writer == "policy"
+    assert capsys.readouterr().err == ""  # no other engine has written this
+
+
+def test_a_step_that_waits_for_the_device_is_not_recorded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, i = tiny("gpt2"), torch.arange(4)
+    plain = type(lm.core).forward
+
+    def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        out = plain(self, *args, **kwargs)
+        float(out.logits.sum())
+        return out
+
+    monkeypatch.setattr(type(lm.core), "forward", waiting)
+    sampling = SamplingSettings(max_new_tokens=3)
+    chunks = GraphEngine(capture=False).generate(lm, some_prompts(lm), i, i, sampling, ("t", 1))
+    assert len(join(list(chunks), lm.pad).row) == 4
+    said = capsys.readouterr().err
+    assert "falling back to hf, since a step of GPT2LMHeadModel waits for the device" in said
 
 
 @pytest.mark.parametrize("kind", KINDS)
