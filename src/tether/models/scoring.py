@@ -98,6 +98,10 @@ def score(
     )
 
 
+SHAPED = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
+"""Settings of models that do something to their logits (Gemma 2, Cohere, Granite...)."""
+
+
 def in_pieces(lm: LanguageModel) -> bool:
     """Whether the logits of this model need not be kept: it is on a GPU, and they are its last
     hidden states times its output embedding, which is tried once (some models scale, cap or shift
@@ -114,6 +118,9 @@ def plain_head(lm: LanguageModel) -> bool:
     head = output_embedding(lm.core)
     if head is None or hasattr(head.weight, "to_local"):
         return False
+    config = lm.config.get_text_config(decoder=True)
+    if any(getattr(config, name, None) not in (None, 1, 1.0) for name in SHAPED):
+        return False  # a cap is seen in no text whose logits are small
     ids = torch.full((1, 2), lm.stops[0], device=lm.device)
     real = torch.ones_like(ids, dtype=torch.bool)
     one = Sequences(ids, real, ids, real)

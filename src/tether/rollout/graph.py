@@ -31,7 +31,8 @@ WIDTH = 16
 """Prompt widths are rounded up to a multiple of this."""
 
 NAME, REFUSED = "graph", "graph refused"
-"""What `LanguageModel.scratch` holds: recorded programs; why there are none."""
+"""What `LanguageModel.scratch` holds: recorded programs; why there are none, by engine and
+companions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,9 @@ class GraphEngine(Engine):
         check_call(lm, prompts, sampling)
         others = dict(companions or {})
         keep = bits_fit(sampling, len(prompts.prompt), lm.vocab_size)
-        why = lm.scratch.get(REFUSED) or self._refuses(lm, others)
+        refused = lm.scratch.setdefault(REFUSED, {})
+        who = (self, *(id(o.module) for o in others.values()))
+        why = refused.get(who) or self._refuses(lm, others)
         for number, i in enumerate(torch.arange(len(prompts.prompt)).split(sampling.chunk)):
             if why is not None:
                 break
@@ -82,7 +85,9 @@ class GraphEngine(Engine):
                 few, expand = _unique(s, group[i].to(lm.device))
                 try:
                     program = self._program(lm, others, few, expand, sampling, constraints, keep)
-                except Unsupported as e:  # of the first shape: no chunk has been written yet
+                except Unsupported as e:
+                    if number:  # the other engine would write the rows before it once more
+                        raise RuntimeError(f"engine graph: rows {int(i[0])} and on: {e}") from e
                     why = str(e)
                     break
                 program.load(few, expand, seed)
@@ -92,8 +97,8 @@ class GraphEngine(Engine):
                 policy_version=version, writer=writer,
             )  # fmt: skip
         if why is not None:
-            if lm.scratch.get(REFUSED) != why:
-                lm.scratch[REFUSED] = why
+            if refused.get(who) != why:
+                refused[who] = why
                 print(f"engine graph: falling back to hf, since {why}", file=sys.stderr)
             yield from HFEngine().generate(
                 lm, prompts, row, group, sampling, key, constraints, others, version, writer

@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,8 @@ class Warm:
     process: subprocess.Popen[bytes]
     forks: dict[int, Fork] = field(default_factory=dict)
     said: bytes = b""
+    started: deque[Fork] = field(default_factory=deque)
+    """Forks that `start` has not handed out yet; one may have ended already."""
 
     @classmethod
     def begin(cls, command: Sequence[str], env: dict[str, str]) -> Warm:
@@ -87,10 +90,9 @@ class Warm:
         order = {"words": list(words), "log": str(log.absolute())}
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
         self.process.stdin.flush()
-        known = set(self.forks)
-        while not (new := set(self.forks) - known):
+        while not self.started:
             self.hear(None)
-        return self.forks[new.pop()]
+        return self.started.popleft()
 
     def hear(self, seconds: float | None) -> None:
         """Read what the process says: `started PID`, `ended PID STATUS`.
@@ -113,6 +115,7 @@ class Warm:
             what, pid, *status = line.split()
             if what == b"started":
                 self.forks[int(pid)] = Fork(self, int(pid))
+                self.started.append(self.forks[int(pid)])
             else:
                 self.forks.pop(int(pid)).returncode = int(status[0])
 

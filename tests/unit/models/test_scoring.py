@@ -12,7 +12,7 @@ from tether.config.run import SamplingSettings
 from tether.core.sampling import pack_bits
 from tether.models.critic import Critic
 from tether.models.language_model import LanguageModel
-from tether.models.scoring import log_distribution, score, score_all, scored_as
+from tether.models.scoring import log_distribution, score, score_all, scored_as, values_of
 from tether.types import Rollout, Sequences
 
 
@@ -117,3 +117,25 @@ def test_scored_full_leaves_temperature_and_sets_aside(tiny_gpt2: LanguageModel)
     assert sampled == {"temperature": 0.7, "allowed": bits}
     full = scored_as(SamplingSettings(temperature=0.7, scored="full"), rollout)
     assert full == {"temperature": 1.0, "allowed": None}
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_values_stand_before_their_tokens_and_the_last_after_the_text(pieces: bool) -> None:
+    """By hand from the critic's own [B,T+1]; and `values_of` is the same without the policy."""
+    lm = tiny("gpt2")
+    critic = Critic(lm)
+    torch.nn.init.normal_(critic.head.weight)
+    s = some_sequences(lm)
+    lm.scratch["in pieces"] = pieces
+    got = score_all(lm, s, critic=critic, microbatch=3)
+    with torch.no_grad():
+        every = critic.values(s)
+    lengths = s.completion_mask.sum(1).tolist()
+    assert len(set(lengths)) > 1, "rows of different lengths"
+    for b, n in enumerate(lengths):
+        torch.testing.assert_close(got.values[b, :n], every[b, :n])
+        assert (got.values[b, n:] == 0).all()
+        torch.testing.assert_close(got.last_value[b], every[b, n])
+    values, last = values_of(critic, lm, s, 3)
+    torch.testing.assert_close(values, got.values)
+    torch.testing.assert_close(last, got.last_value)

@@ -67,3 +67,12 @@ def test_a_copy_is_asked_again() -> None:
     lm.scratch["in pieces"] = True
     assert lm.twin().scratch == {}
     assert isinstance(lm, LanguageModel)
+
+
+def test_a_cap_far_above_these_logits_is_known() -> None:
+    lm = tiny("gemma2")
+    lm.config.final_logit_softcapping = 30.0
+    lm.core.config.final_logit_softcapping = 30.0
+    assert not plain_head(lm)
+    lm.core.config.final_logit_softcapping = None
+    assert plain_head(lm)

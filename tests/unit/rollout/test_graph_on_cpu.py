@@ -16,7 +16,7 @@ from tether.models.language_model import LanguageModel
 from tether.models.scoring import score_all, scored_as
 from tether.rollout import static_attention
 from tether.rollout.engine import join
-from tether.rollout.graph import GraphEngine, rounded
+from tether.rollout.graph import GraphEngine, programs_of, rounded
 from tether.rollout.hf import HFEngine
 from tether.rollout.static_attention import Span, attend_in_torch
 
@@ -79,6 +79,32 @@ def test_it_says_once_why_it_falls_back(capsys: pytest.CaptureFixture[str]) -> N
         list(GraphEngine().generate(lm, some_prompts(lm), i, i, sampling, ("t", 1)))
     said = capsys.readouterr().err.splitlines()
     assert said == ["engine graph: falling back to hf, since it needs CUDA, the model is on cpu"]
+
+
+def test_a_refusal_is_of_that_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    lm, i = tiny("gpt2"), torch.arange(4)
+    sampling = SamplingSettings(max_new_tokens=3)
+    for engine in (GraphEngine(), GraphEngine(capture=False)):
+        list(engine.generate(lm, some_prompts(lm), i, i, sampling, ("t", 1)))
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(programs_of(lm)) == 1
+
+
+def test_a_refusal_in_the_middle_writes_no_row_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, i = tiny("gpt2"), torch.arange(4)
+    seen: list[int] = []
+    real = GraphEngine._program
+
+    def once(self: Any, *args: Any) -> Any:
+        seen.append(1)
+        if len(seen) > 1:
+            raise static_attention.Unsupported("a reason")
+        return real(self, *args)
+
+    monkeypatch.setattr(GraphEngine, "_program", once)
+    sampling = SamplingSettings(max_new_tokens=3, chunk=2)
+    with pytest.raises(RuntimeError, match="rows 2 and on: a reason"):
+        list(GraphEngine(capture=False).generate(lm, some_prompts(lm), i, i, sampling, ("t", 1)))
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])

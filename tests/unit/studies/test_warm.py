@@ -45,6 +45,15 @@ def test_a_fork_reports_its_status_and_writes_its_log(program: Warm, tmp_path: P
     assert program.process.returncode == 0
 
 
+def test_a_fork_that_ends_before_anybody_looks_is_handed_out(tmp_path: Path) -> None:
+    """Its beginning and its end arrive in one piece."""
+    said = "import sys; sys.stdin.readline(); print('started 7\\nended 7 3', flush=True);"
+    warm = Warm.begin([sys.executable, "-c", said + "sys.stdin.read()"], dict(os.environ))
+    fork = warm.start(["0"], tmp_path / "log")
+    assert (fork.pid, fork.wait()) == (7, 3)
+    warm.end()
+
+
 def test_the_death_of_the_parent_is_an_error_and_ends_the_forks(
     program: Warm, tmp_path: Path
 ) -> None:
