@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tether.models import token_kernels
 from tether.models.fused import padded
 
-PIECE = 1 << 27
-"""Logits of a piece, at most: 512 MiB in fp32."""
+PIECE = 5 << 25
+"""Logits of a piece, at most: 640 MiB in fp32."""
 
 
 class Other(NamedTuple):
@@ -80,7 +81,7 @@ def _divergence(z: Tensor, lse: Tensor, y: Tensor, ids: Tensor) -> tuple[Tensor,
 
 
 def _gradient(
-    z: Tensor, lse: Tensor, ids: Tensor, entropy: Tensor, g_logp: Tensor, g_entropy: Tensor
+    z: Tensor, ids: Tensor, lse: Tensor, entropy: Tensor, g_logp: Tensor, g_entropy: Tensor
 ) -> Tensor:
     """d loss / dz [n,V] fp32 of log-prob and entropy."""
     logp = z - lse[:, None]
@@ -88,19 +89,6 @@ def _gradient(
     dz = -p * (g_logp[:, None] + g_entropy[:, None] * (logp + entropy[:, None]))
     word = torch.arange(z.shape[1], device=z.device) == ids[:, None]
     return dz + torch.where(word, g_logp[:, None], 0.0)  # one pass, where a scatter makes two
-
-
-def _gradient_into(
-    out: Tensor,
-    z: Tensor,
-    lse: Tensor,
-    ids: Tensor,
-    entropy: Tensor,
-    g_logp: Tensor,
-    g_entropy: Tensor,
-) -> None:
-    """The same, rounded into out [n,V]."""
-    out.copy_(_gradient(z, lse, ids, entropy, g_logp, g_entropy))
 
 
 def _gradient_kl(dz: Tensor, z: Tensor, lse: Tensor, y: Tensor, kl: Tensor, g: Tensor) -> Tensor:
@@ -130,7 +118,10 @@ class _TokenScores(torch.autograd.Function):
         theirs = [torch.empty(n, **kw) for _ in others]  # type: ignore[call-overload]
         for i in _pieces(n, weight):
             z = logits_of(states[i], weight)
-            logp[i], entropy[i], lse[i] = _on(z.device, _forward)(z, ids[i])
+            if token_kernels.usable(z):
+                token_kernels.read(z, ids[i], logp[i], entropy[i], lse[i])
+            else:
+                logp[i], entropy[i], lse[i] = _on(z.device, _forward)(z, ids[i])
             for k, o in enumerate(others):
                 y = logits_of(o.states[i], o.weight)
                 kl[k][i], theirs[k][i] = _on(z.device, _divergence)(z, lse[i], y, ids[i])
@@ -145,36 +136,38 @@ class _TokenScores(torch.autograd.Function):
         k = ctx.others
         kl, flat = rest[:k], rest[k:]
         others = [Other(*flat[i : i + 2]) for i in range(0, len(flat), 2)]
+        grads = tuple(g.contiguous() for g in grads)  # that of a sum is one number, repeated
         wide = padded(weight)
         wide = weight if wide is None else wide
         want_states, want_weight = ctx.needs_input_grad[:2]
         d_states = torch.empty_like(states) if want_states else None
         d_weight = None
-        if want_weight:  # fp32: a sum over all pieces
-            d_weight = torch.zeros(wide.shape, dtype=torch.float32, device=weight.device)
         for i in _pieces(len(ids), weight):
             z = logits_of(states[i], weight)
-            # columns that are no words stay 0
-            dz = states.new_zeros((len(z), len(wide)))
-            inner, args = dz[:, : len(weight)], (z, lse[i], ids[i], entropy[i])
-            given = (*args, grads[0][i], grads[1][i])
-            if not others:
-                _on(z.device, _gradient_into)(inner, *given)
+            given = (lse[i], entropy[i], grads[0][i], grads[1][i])
+            if not others and token_kernels.usable(z):
+                dz = token_kernels.gradient(z, ids[i], *given, len(wide), states.dtype)
             else:
-                exact = _on(z.device, _gradient)(*given)
+                exact = _on(z.device, _gradient)(z, ids[i], *given)
                 for number, o in enumerate(others):
                     y = logits_of(o.states[i], o.weight)
                     g = grads[2 + number][i]
                     exact = _on(z.device, _gradient_kl)(exact, z, lse[i], y, kl[number][i], g)
-                inner.copy_(exact)
+                dz = states.new_zeros((len(z), len(wide)))  # columns that are no words stay 0
+                dz[:, : len(weight)].copy_(exact)
             if d_states is not None:
                 d_states[i] = dz @ wide
-            if d_weight is not None:
-                d_weight += _product(dz.t(), states[i].t())
+            if want_weight:  # fp32: a sum over all pieces
+                part = _product(dz.t(), states[i].t())
+                d_weight = part if d_weight is None else d_weight.add_(part)
+        if want_weight and d_weight is None:  # not one token
+            d_weight = torch.zeros(wide.shape, device=weight.device)
         d_weight = None if d_weight is None else d_weight[: len(weight)].to(weight.dtype)
         return (d_states, d_weight, None, *[None] * len(flat))
 
 
 def _pieces(n: int, weight: Tensor) -> list[slice]:
-    size = max(1, PIECE // len(weight))
+    """As few as may be, of one size but for the last."""
+    most = max(1, PIECE // len(weight))
+    size = max(1, -(-n // max(1, -(-n // most))))
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]

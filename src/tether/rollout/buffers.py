@@ -48,16 +48,24 @@ class Inputs:
     """[B] its position among the row's real tokens."""
     spans: Spans
     """Cache rows that attention reads: from the first prompt token to the newest token."""
-    now: Tensor
-    """[1] cache row of the newest token."""
-    step: Tensor
-    """[1] number of the next completion token, from 0."""
+    clock: Tensor
+    """[2] both of the next, which move together."""
     done: Tensor
     """[B] bool, the row has ended."""
     seen: Tensor
     """[B,1,1,1] bool, a mask in form only."""
     encoder: Tensor
     """[B,1,1], encoder states in form only: their keys and values are kept."""
+
+    @property
+    def now(self) -> Tensor:
+        """[1] cache row of the newest token."""
+        return self.clock[:1]
+
+    @property
+    def step(self) -> Tensor:
+        """[1] number of the next completion token, from 0."""
+        return self.clock[1:]
 
 
 @dataclass
@@ -80,4 +88,4 @@ def restore(i: Inputs, kept: list[Tensor]) -> None:
 
 
 def _moving(i: Inputs) -> list[Tensor]:
-    return [i.token, i.position, i.spans.tokens.end, i.now, i.step, i.done]
+    return [i.token, i.position, i.spans.tokens.end, i.clock, i.done]

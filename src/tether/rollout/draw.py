@@ -1,4 +1,5 @@
-"""One pass over the logits: log-sum-exp, the draw and its log-prob, the noise made on the way.
+"""One pass over the logits: log-sum-exp, the draw and its log-prob, the noise made on the way; and
+one more kernel that writes the token and moves on.
 
 The noise is a function of (seed, step, row, token) alone (Philox), so what a row draws depends
 neither on the batch around it nor on how often a step was recorded, and no generator is needed
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tether.core.logprobs import log_softmax, pick
+from tether.rollout.buffers import Inputs, Written
 
 try:
     import triton
@@ -18,8 +20,8 @@ try:
 except ImportError:  # CPU builds of torch come without
     triton = None
 
-PROGRAMS = 512
-"""Enough to fill a large GPU: with fewer rows a row is cut into pieces."""
+PROGRAMS, MOST = 1024, 16
+"""Enough to fill a large GPU: with fewer rows a row is cut into pieces, MOST at most."""
 
 
 def choose(
@@ -108,7 +110,11 @@ if triton is not None:
         tl.store(place + 4, tl.sum(tl.where(here, chosen, 0.0), 0))
 
     @triton.jit
-    def _together(pieces, token, logprob, SPLIT: tl.constexpr, WIDTH: tl.constexpr):
+    def _write(
+        pieces, stops, done, newest, position, end, tokens, logprobs, step, pad, token_row,
+        logprob_row, STOPS: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
+    ):  # fmt: skip
+        """A row: its pieces together, and what a step leaves to the next one."""
         b = tl.program_id(0).to(tl.int64)
         s = tl.arange(0, WIDTH)
         ours = s < SPLIT
@@ -121,33 +127,59 @@ if triton is not None:
         here = s == tl.argmax(best, 0)
         at = tl.load(place + 3, mask=ours, other=0.0).to(tl.int32, bitcast=True)
         x = tl.load(place + 4, mask=ours, other=0.0)
-        tl.store(token + b, tl.sum(tl.where(here, at, 0), 0).to(tl.int64))
-        tl.store(logprob + b, tl.sum(tl.where(here, x, 0.0), 0) - lse)
+        now, ended = tl.load(step), tl.load(done + b).to(tl.int32)
+        token = tl.where(ended != 0, pad, tl.sum(tl.where(here, at, 0), 0)).to(tl.int64)
+        tl.store(tokens + b * token_row + now, token)
+        tl.store(logprobs + b * logprob_row + now, tl.sum(tl.where(here, x, 0.0), 0) - lse)
+        tl.store(newest + b, token)
+        for k in tl.static_range(STOPS):
+            ended |= (tl.load(stops + k) == token).to(tl.int32)
+        tl.store(done + b, ended != 0)
+        tl.store(position + b, tl.load(position + b) + 1)
+        tl.store(end + b, tl.load(end + b) + 1)
 
 
-def draw(
+def draw_and_write(
     logits: Tensor,
-    seed: Tensor,
-    step: Tensor,
     allowed: Tensor | None,
-    temperature: float,
+    seed: Tensor,
+    i: Inputs,
+    w: Written,
+    stops: Tensor,
     *,
+    pad: int,
+    temperature: float,
     greedy: bool,
     full: bool,
-) -> tuple[Tensor, Tensor]:
-    """`choose` as one kernel: logits [B,V], seed and step [1] int64 on the device."""
+) -> None:
+    """`choose` and `write` as two kernels: logits [B,V], seed [1] int64 on the device."""
     b, v = logits.shape
     split = 1
-    while split < 8 and b * split < PROGRAMS:
+    while split < MOST and b * split < PROGRAMS:
         split *= 2
-    kw = {"device": logits.device}
-    pieces = torch.empty((b, split, 5), dtype=torch.float32, **kw)  # type: ignore[call-overload]
-    token = torch.empty(b, dtype=torch.long, **kw)  # type: ignore[call-overload]
-    logprob = torch.empty(b, dtype=torch.float32, **kw)  # type: ignore[call-overload]
+    pieces = torch.empty((b, split, 5), dtype=torch.float32, device=logits.device)
     _pieces[(b, split)](
-        logits, logits if allowed is None else allowed, pieces, seed, step, temperature,
+        logits, logits if allowed is None else allowed, pieces, seed, i.step, temperature,
         logits.stride(0), v, SPLIT=split, BLOCK=512, GREEDY=greedy, MASKED=allowed is not None,
         FULL=full,
     )  # fmt: skip
-    _together[(b,)](pieces, token, logprob, SPLIT=split, WIDTH=max(2, split))
-    return token, logprob
+    _write[(b,)](
+        pieces, stops, i.done, i.token, i.position, i.spans.tokens.end, w.token, w.logprob, i.step,
+        pad, w.token.stride(0), w.logprob.stride(0), STOPS=len(stops), SPLIT=split,
+        WIDTH=max(2, split), num_warps=1,
+    )  # fmt: skip
+    i.clock.add_(1)
+
+
+def write(
+    token: Tensor, logprob: Tensor, i: Inputs, w: Written, stops: Tensor, *, pad: int
+) -> None:
+    """What was drawn ([B] each) to its place; rows that have ended get pad; on to the next."""
+    token = torch.where(i.done, pad, token)
+    w.token.index_copy_(1, i.step, token[:, None])
+    w.logprob.index_copy_(1, i.step, logprob[:, None])
+    i.done |= torch.isin(token, stops)
+    i.token.copy_(token)
+    i.position += 1
+    i.spans.tokens.end += 1
+    i.clock += 1

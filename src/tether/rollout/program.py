@@ -20,7 +20,7 @@ from tether.models.fused import Together, padded_head
 from tether.models.head import ExactLogits
 from tether.models.language_model import LanguageModel, positions
 from tether.rollout.buffers import Inputs, Shape, Written, restore, saved
-from tether.rollout.draw import choose, draw, triton
+from tether.rollout.draw import choose, draw_and_write, triton, write
 from tether.rollout.sampler import narrow, narrows
 from tether.rollout.static_attention import Span, Spans, Unsupported, attending
 from tether.rollout.static_cache import Kept
@@ -30,7 +30,6 @@ from tether.types import Constraint, Sequences
 LOOK = 8
 """Steps between looks at whether every row has ended; the look is at the state of LOOK steps ago,
 so the device never waits for the host."""
-OPTIONS = {"combo_kernels": True}  # neighbours that do not depend on each other: one launch
 WARM_UP = 2
 """Runs of a step before it is recorded: libraries and kernels are chosen in them."""
 
@@ -48,7 +47,9 @@ class Reader:
         self._logits = ExactLogits(lm.core, padded_head(lm.core))
         self._step: Callable[[], Tensor] = self._forward
         if compiled:
-            self._step = torch.compile(_own_method(self._forward), dynamic=False, options=OPTIONS)
+            self._step = torch.compile(
+                _own_method(self._forward), dynamic=False, options=_options()
+            )
 
     def begin(self) -> Tensor:
         """Read the prompts, each once, and spread what is kept of them over the rows; [B,V]."""
@@ -155,8 +156,7 @@ class Program:
             token=zeros(s.rows),
             position=zeros(s.rows),
             spans=Spans(Span(zeros(s.rows), zeros(s.rows)), encoder, s.width if encoder else -1),
-            now=zeros(1),
-            step=zeros(1),
+            clock=zeros(2),
             done=torch.zeros(s.rows, dtype=torch.bool, device=device),
             seen=torch.ones((s.rows, 1, 1, 1), dtype=torch.bool, device=device),
             encoder=torch.zeros((s.rows, 1, 1), dtype=self.lm.dtype, device=device),
@@ -267,26 +267,15 @@ class Program:
                 w.empty[key].index_copy_(1, i.step, flag[:, None])
             if w.bits is not None:
                 w.bits.index_copy_(1, i.step, pack_bits(allowed)[:, None])
-        token, logprob = self._draw(views["policy"], allowed)
-        token = torch.where(i.done, self.lm.pad, token)
-        w.token.index_copy_(1, i.step, token[:, None])
-        w.logprob.index_copy_(1, i.step, logprob[:, None])
-        i.done |= torch.isin(token, self.stops)
-        i.token.copy_(token)
-        i.position += 1
-        i.spans.tokens.end += 1
-        i.now += 1
-        i.step += 1
-
-    def _draw(self, logits: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
-        s, full = self.sampling, self.sampling.scored == "full"
+        logits, full, pad = views["policy"], s.scored == "full", self.lm.pad
         if self.fast:
-            return draw(
-                logits, self.seed, self.inputs.step, allowed, s.temperature,
-                greedy=s.greedy, full=full,
+            draw_and_write(
+                logits, allowed, self.seed, i, w, self.stops, pad=pad,
+                temperature=s.temperature, greedy=s.greedy, full=full,
             )  # fmt: skip
+            return
         noise = None if s.greedy else exponential(logits, self.rng)
-        return choose(logits, noise, allowed, s.temperature, full)
+        write(*choose(logits, noise, allowed, s.temperature, full), i, w, self.stops, pad=pad)
 
     # ---- recording
 
@@ -316,6 +305,18 @@ class Program:
         restore(self.inputs, kept)
         self.rng.set_state(state)
         self._first, self._next = graphs[0].replay, graphs[1].replay
+
+
+def _options() -> dict[str, bool]:
+    """Of the compiler."""
+    from torch._inductor import config
+
+    # neighbours that do not depend on each other: one launch
+    options = {"combo_kernels": True}
+    if hasattr(config, "combo_kernels_pointwise_only"):
+        # a sum over rows gets the blocks of its neighbours otherwise, and takes 30 times as long
+        options["combo_kernels_pointwise_only"] = True
+    return options
 
 
 def _own_method(method: Callable[[], Tensor]) -> Callable[[], Tensor]:
