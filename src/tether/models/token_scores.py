@@ -19,8 +19,8 @@ from torch import Tensor
 from tether.models import token_kernels
 from tether.models.fused import padded
 
-PIECE = 5 << 25
-"""Logits of a piece, at most: 640 MiB in fp32."""
+PIECE = 1 << 28
+"""Logits of a piece, at most: 1 GiB in fp32."""
 
 
 class Other(NamedTuple):
