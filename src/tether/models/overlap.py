@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tether.core import weights as w
+from tether.core.gate import beside
 
 
 class Overlap:
@@ -57,5 +58,6 @@ class Overlap:
 def _average(
     arrived: torch.cuda.Event, target: w.WeightSet, staged: w.WeightSet, by: float
 ) -> None:
-    arrived.synchronize()
+    with beside():
+        arrived.synchronize()
     w.lerp_(target, staged, by)

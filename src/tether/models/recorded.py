@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from tether.core.gate import alone
+
 SHAPES = 8
 """Recordings that stay per model; the one longest unused is dropped."""
 WIDTH = 16
@@ -105,8 +107,10 @@ class Recorded:
             self._pools[grad] = torch.cuda.graph_pool_handle()
         one = _States(self._core.get_decoder(), self._layers)
         one.train(self._core.training)
-        made: Any = torch.cuda.make_graphed_callables(
-            one, tuple(x.clone() for x in sample), allow_unused_input=True, pool=self._pools[grad]
-        )
+        with alone():
+            made: Any = torch.cuda.make_graphed_callables(
+                one, tuple(x.clone() for x in sample), allow_unused_input=True,
+                pool=self._pools[grad],
+            )  # fmt: skip
         call: Callable[..., Tensor] = made
         return call

@@ -7,13 +7,13 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tether.config.run import SamplingSettings
+from tether.core.gate import alone
 from tether.core.sampling import exponential, pack_bits
 from tether.models.compiled import own_code
 from tether.models.fused import Together, padded_head
@@ -297,8 +297,7 @@ class Program:
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
                 graph.register_generator_state(self.rng)
-                with ExitStack() as stack:
-                    stack.enter_context(torch.cuda.graph(graph, stream=stream))
+                with alone(), torch.cuda.graph(graph, stream=stream):
                     step()
                 graphs.append(graph)
         torch.cuda.current_stream().wait_stream(stream)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tether.algorithms.base import Algorithm
 from tether.config.run import SamplingSettings
+from tether.core.gate import beside
 from tether.core.masking import at_last
 from tether.distributed.total import rank, total, world_size
 from tether.models.critic import Critic
@@ -141,6 +142,11 @@ def reward_thread() -> Iterator[ThreadPoolExecutor]:
             raise
 
 
+def _score(rewards: RewardSet, batch: RewardBatch) -> RewardResult:
+    with beside():
+        return rewards.score(batch)
+
+
 class Scoring:
     """Completions whose rewards are on their way in a thread, chunk by chunk."""
 
@@ -166,7 +172,7 @@ class Scoring:
             self.texts += batch.texts
             self.paid += chunk.paid or [None] * len(batch)
             for r, futures in zip(rewards, self._futures, strict=True):
-                futures.append(pool.submit(r.score, batch))
+                futures.append(pool.submit(_score, r, batch))
             self._heed()
         self.rollout = join(parts, agent.lm.pad)
         self._multi_turn = agent.environment is not None

@@ -1,0 +1,52 @@
+"""Threads that use the device beside the main one, and recordings of it: never both at once.
+
+While a CUDA graph is recorded, memory that any other thread asks of the device, or a wait for it,
+makes the recording invalid (`cudaStreamCaptureModeGlobal`). Rewards are scored and averages taken
+in threads; they come in through `beside`, and a recording waits until they are through.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_changed = threading.Condition()
+_beside = 0
+_alone = False
+
+
+@contextmanager
+def beside() -> Iterator[None]:
+    """Around the work of a thread; waits while something is recorded. Not to be nested: the inner
+    one would wait for a recording that waits for the outer one."""
+    global _beside
+    with _changed:
+        _changed.wait_for(lambda: not _alone)
+        _beside += 1
+    try:
+        yield
+    finally:
+        with _changed:
+            _beside -= 1
+            _changed.notify_all()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Around a recording, in the main thread; waits for the threads that are at work."""
+    global _alone
+    with _changed:
+        _alone = True  # who comes now waits, or a busy pool would never let a recording begin
+        try:
+            _changed.wait_for(lambda: not _beside)
+        except BaseException:
+            _alone = False
+            _changed.notify_all()
+            raise
+    try:
+        yield
+    finally:
+        with _changed:
+            _alone = False
+            _changed.notify_all()
