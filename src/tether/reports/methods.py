@@ -244,8 +244,8 @@ def _notes(
     masked = dict.fromkeys(r.method for r in runs if any(p.policy != "exported" for p in r.points))
     if masked:
         notes.append(
-            "A masked policy is two policies; numbers and texts are of the exported one, without "
-            f"its mask: {', '.join(masked)}."
+            "A masked policy is two policies; budgets, curves and texts are of the exported one, "
+            f"without its mask: {', '.join(masked)}."
         )
     for r in runs:
         if len(agents := r.start.get("agents") or ()) > 1:
