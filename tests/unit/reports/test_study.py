@@ -127,8 +127,8 @@ def test_several_policies_and_agents_are_named(tmp_path: Path) -> None:
     record.write_text(text + line("update", agent="other", update=9, metrics={}) + "\n")
     found = study(*find_runs([tmp_path]))
     assert found.notes[:2] == (
-        "A masked policy is two policies; budgets, curves and texts are of the exported one, without "
-        "its mask: NLPO.",
+        "A masked policy is two policies; budgets, curves and texts are of the exported one, "
+        "without its mask: NLPO.",
         "a has 2 agents (policy, other); only policy is shown.",
     )
     assert found.methods[0].final_reward().mean == 0.70 and found.runs[0].updates == 4
