@@ -8,6 +8,7 @@ from tether.cli.actions import Actions, act
 from tether.cli.helping import console
 from tether.cli.parsing import Parser, positive
 from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 
 
 def human_study(words: list[str]) -> int:
@@ -51,7 +52,7 @@ def prepare(words: list[str]) -> int:
     p.add_argument("--seed", type=int, default=0)
     given = p.parse(words)
     from tether.studies.human.completions import read_completions
-    from tether.studies.human.prepare import Design
+    from tether.studies.human.prepare import Design, check
     from tether.studies.human.prepare import prepare as write
 
     design = Design(
@@ -69,6 +70,7 @@ def prepare(words: list[str]) -> int:
         instructions=_text(given.instructions),
         seed=given.seed,
     )
+    check(design, given.out)  # before completions are read, of which there may be many
     done = write(read_completions(given.sources), design, given.out)
     out = console()
     what = "texts" if given.kind == "likert" else "pairs"
@@ -104,14 +106,13 @@ def analyse(words: list[str]) -> int:
     from tether.studies.human.analyse import analyse as run
     from tether.studies.human.analyse import as_json
 
-    study = run(given.answers, given.key, given.seed)
     folder = given.out or given.key.parent
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; give a folder for the report")
-    folder.mkdir(parents=True, exist_ok=True)
+    study = run(given.answers, given.key, given.seed)
     files = {"human_study.json": as_json(study), "human_study.html": page(study)}
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text)
     if given.json:
         print(files["human_study.json"], end="")
         return 0
@@ -173,3 +174,7 @@ def _text(path: Path | None) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError as e:
         raise UserError(f"--instructions {path}: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise UserError(
+            f"--instructions {path} is not UTF-8 text (byte {e.start}): convert it"
+        ) from e

@@ -156,7 +156,7 @@ def table(study: Study) -> tuple[list[str], list[list[Cell]]] | None:
             Cell(setting_of(p)),
             Cell(f"{'≤ ' if p.drift_is == 'bound' else ''}{p.drift:.2f}"),
             Cell(f"{p.reward:.3f}"),
-            *(Cell(f"{p.judges[j]:.3f}") if j in p.judges else NONE for j in judges),
+            *(NONE if p.judges.get(j) is None else Cell(f"{p.judges[j]:.3f}") for j in judges),
         ]
         for p in points
     ]

@@ -241,6 +241,17 @@ def _notes(
             f"These runs differ in {', '.join(differ)}: their rewards or drifts are of different "
             "things, and neither means nor curves over them say anything."
         )
+    masked = dict.fromkeys(r.method for r in runs if any(p.policy != "exported" for p in r.points))
+    if masked:
+        notes.append(
+            "A masked policy is two policies; budgets, curves and texts are of the exported one, "
+            f"without its mask: {', '.join(masked)}."
+        )
+    for r in runs:
+        if len(agents := r.start.get("agents") or ()) > 1:
+            notes.append(
+                f"{r.name} has {len(agents)} agents ({', '.join(agents)}); only {r.agent} is shown."
+            )
     failed = [r for r in runs if r.failed]
     if failed:
         notes.append(

@@ -104,7 +104,7 @@ def as_csv(table: list[Row], free: Sequence[tuple[Run, BaselinePoint]] = ()) -> 
                 _flag(p.common),
                 repr(row.drift),
                 repr(p.reward),
-                repr(p.reward_se),
+                _number(p.reward_se),
                 p.prompts,
                 _flag(row.checkpoint),
                 _flag(row.non_dominated),
@@ -132,7 +132,7 @@ def _free(run: Run, p: BaselinePoint, judges: Sequence[str]) -> list[object]:
         "common": "false",
         "drift_nats_per_completion": repr(p.drift),
         "reward": repr(p.reward),
-        "reward_se": "" if p.reward_se is None else repr(p.reward_se),
+        "reward_se": _number(p.reward_se),
         "prompts": p.prompts,
         "checkpoint": "false",
         "non_dominated": "false",
@@ -143,6 +143,11 @@ def _free(run: Run, p: BaselinePoint, judges: Sequence[str]) -> list[object]:
         "valid": _flag(p.valid),
     }
     return [*(known.get(c, "") for c in COLUMNS), *(p.judges.get(j, "") for j in judges)]
+
+
+def _number(value: float | None) -> str:
+    """Empty where a record has null: the error of a single prompt."""
+    return "" if value is None else repr(value)
 
 
 def _flag(value: bool) -> str:

@@ -112,7 +112,14 @@ def read_run(folder: Path, agent: str | None = None) -> Run:
         points=tuple(good),
         events=tuple(x for x in lines if x["kind"] == "event" and x.get("agent", agent) == agent),
         baselines=_baselines(folder, lines, agent),
-        updates=max([int(x["update"]) for x in lines if x["kind"] == "update"], default=0),
+        updates=max(
+            [
+                int(x["update"])
+                for x in lines
+                if x["kind"] == "update" and x.get("agent", agent) == agent
+            ],
+            default=0,
+        ),
         finished=end is not None,
         failed=f"diverged: {len(mine) - len(good)} evaluations are not finite"
         if len(good) < len(mine)

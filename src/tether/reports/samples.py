@@ -32,11 +32,15 @@ class Prompt:
     before: Sample | None
     """From the initial model (equal for all methods)."""
     after: tuple[Sample, ...]
-    """One a method, from its lowest seed that has the prompt."""
+    """One a method, from its lowest seed with samples."""
 
 
 def side_by_side(study: Study, prompts: int = PROMPTS) -> list[Prompt]:
-    """Prompts that every method with samples has, in dataset order; empty without samples."""
+    """Prompts that every method with samples has, in dataset order; empty without samples.
+
+    Of a masked policy the texts are those of the exported one. A row of the dataset counts only
+    where all methods have the same prompt in it: runs may have read different data.
+    """
     last: dict[str, dict[int, dict[str, Any]]] = {}
     first: dict[int, dict[str, Any]] = {}
     owner: dict[str, Run] = {}
@@ -56,11 +60,17 @@ def side_by_side(study: Study, prompts: int = PROMPTS) -> list[Prompt]:
                     first.setdefault(r["row"], r)
     if not last:
         return []
-    shared = sorted(set.intersection(*(set(x) for x in last.values())))[:prompts]
+    one, *others = last.values()
+    shared = sorted(
+        row for row, r in one.items()
+        if all(row in x and x[row]["prompt"] == r["prompt"] for x in others)
+    )[:prompts]  # fmt: skip
     return [
         Prompt(
-            text=_text(next(iter(last.values()))[row]["prompt"]),
-            before=_sample("initial model", 0, first[row]) if row in first else None,
+            text=_text(one[row]["prompt"]),
+            before=_sample("initial model", 0, first[row])
+            if row in first and first[row]["prompt"] == one[row]["prompt"]
+            else None,
             after=tuple(_sample(m, owner[m].seed, last[m][row]) for m in last),
         )
         for row in shared
@@ -72,7 +82,7 @@ def _rows(file: Path, agent: str) -> list[dict[str, Any]]:
         r
         for r in read_lines(file)
         if r.get("split") == "validation" and r.get("agent", agent) == agent
-        and r.get("side") != "before"
+        and r.get("side") != "before" and r.get("policy", "exported") == "exported"
     ]  # fmt: skip
 
 

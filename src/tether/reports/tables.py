@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tether.analysis.intervals import Summary, summarise
-from tether.reports.methods import AREAS, Method, Study
+from tether.records import EvalPoint
+from tether.reports.methods import AREAS, Method, SeedResult, Study
 from tether.reports.wording import each, mean
 
 
@@ -70,7 +71,8 @@ def results(study: Study) -> tuple[list[str], list[list[Cell]]]:
 
 
 def judges(study: Study) -> tuple[list[str], list[list[Cell]]] | None:
-    """Judges (never a reward) on the initial and the final weights; None where there are none."""
+    """Judges (never a reward) on the initial and the final weights, on the same prompts where the
+    initial model was tested; None where there are none."""
     names = sorted({j for r in study.runs for p in r.points for j in p.judges})
     if not names:
         return None
@@ -79,13 +81,24 @@ def judges(study: Study) -> tuple[list[str], list[list[Cell]]] | None:
     for method in study.methods:
         cells = [Cell(method.name)]
         for judge in names:
-            first = [s.runs[0].validation()[0].judges.get(judge) for s in method.seeds]
+            first = [_initial(s, study).judges.get(judge) for s in method.seeds]
             last = [s.final.judges.get(judge) for s in method.seeds]
             for values in (first, last):
                 known = [v for v in values if v is not None]
                 cells.append(_cell(summarise(known)) if known else NONE)
         rows.append(cells)
     return head, rows
+
+
+def _initial(seed: SeedResult, study: Study) -> EvalPoint:
+    """The initial model on the prompts of the seed's final weights. It is one model for all runs,
+    of which one may have tested it."""
+    if seed.final.split == "test":
+        for run in (*seed.runs, *study.runs):
+            for p in run.test():
+                if p.update == 0:
+                    return p
+    return seed.runs[0].validation()[0]
 
 
 def resets(study: Study) -> tuple[list[str], list[list[Cell]]] | None:

@@ -41,7 +41,8 @@ def verdicts(study: Study) -> dict[tuple[str, str], Comparison]:
         shared = sorted(first.keys() & second.keys())
         if len(shared) >= 2:
             pairs[f"{a}\0{b}"] = ([first[s] for s in shared], [second[s] for s in shared])
-    found = compare_all(pairs, study.plan.margin) if pairs else {}
+    declared = len(set(study.plan.primary))
+    found = compare_all(pairs, study.plan.margin, declared=declared) if pairs else {}
     return {(k.split("\0")[0], k.split("\0")[1]): c for k, c in found.items()}
 
 
@@ -71,19 +72,21 @@ def _decided(study: Study, methods: int, fewest: int, seeds: str) -> str:
     if fewest < SEEDS_FOR_VERDICT:
         verb = "carries" if seeds == "1 seed" else "carry"
         return f"{seeds} {verb} no verdict"
-    found = verdicts(study)
-    if not found:
+    if not study.plan.primary:
         return "no comparison was declared before the runs, so there is no verdict"
-    return _list(
-        [
-            f"{a} is {c.verdict} than {b}"
-            if c.verdict in ("better", "worse")
-            else f"{a} and {b} are equivalent"
-            if c.verdict == "equivalent"
-            else f"{a} against {b} is undecided (80 % power only for {c.detectable:.3f} and more)"
-            for (a, b), c in found.items()
-        ]
-    )
+    found = verdicts(study)
+    return _list([_verdict(a, b, found.get((a, b))) for a, b in dict.fromkeys(study.plan.primary)])
+
+
+def _verdict(a: str, b: str, c: Comparison | None) -> str:
+    if c is None or c.verdict is None:
+        seeds = "fewer than 2" if c is None else c.seeds
+        return f"{a} against {b} has no verdict ({seeds} seeds that both have)"
+    if c.verdict == "equivalent":
+        return f"{a} and {b} are equivalent"
+    if c.verdict == "undecided":
+        return f"{a} against {b} is undecided (80 % power only for {c.detectable:.3f} and more)"
+    return f"{a} is {c.verdict} than {b}"
 
 
 def interval_note(study: Study) -> str:

@@ -8,6 +8,10 @@ same two judges, and drift stands beside the score.
   it flatters.
 * `held_out`: a reward model of the other half of the labels, which no arm has seen.
 
+The raw score of a reward model of pairs has no scale of its own. As reward and as judge each is
+normalised by its own mean and standard deviation on the validation pairs, so that the rewards of
+all budgets, and what a coefficient of the KL costs beside them, are on one scale.
+
 Source of the question: Ramamurthy et al. 2022, arXiv 2210.01241, section 5.3. There the judge is
 `full` alone and drift is not reported.
 """
@@ -29,15 +33,17 @@ from tether.config.checks import check_complete
 from tether.config.compose import recipe
 from tether.config.errors import UserError
 from tether.config.layers import apply_overrides, merge
+from tether.config.nearest import unknown
 from tether.config.run import ClassifierSettings, RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_points
-from tether.studies.compare import Setting, Study, check_inputs, plan, run_study
+from tether.studies.compare import SEEDS, Setting, Study, check_inputs, plan, run_study
 from tether.studies.study_file import known, numbers, seeds, text, whole
 from tether.studies.workers import Job
 from tether.tasks.loading import splits
+from tether.train.run import complete, train
 
 MODELS = "reward-models"
 HELD_OUT = "held-out"
@@ -61,7 +67,7 @@ class Budget:
     """Settings of the supervised runs."""
     demonstrations: int
     """Rows of the supervised baseline."""
-    seeds: Sequence[int] = (0, 1, 2)
+    seeds: Sequence[int] = tuple(range(SEEDS))
     shares: Sequence[float] = (0.1, 0.5, 1.0)
     """Shares of the labels (of the first half of them). 0 is the supervised baseline."""
     more: int = 5
@@ -94,9 +100,9 @@ def read_budget(file: Path, overrides: Sequence[str] = ()) -> Budget:
     out = Budget(
         name=name,
         folder=Path(text(found, "folder", str(Path("runs") / name), file)),
-        seeds=seeds(found, 3, file),
-        shares=numbers(found, "shares", (0.1, 0.5, 1.0), file),
-        more=whole(found, "more", 5, file, 2),
+        seeds=seeds(found, SEEDS, file),
+        shares=numbers(found, "shares", Budget.shares, file),
+        more=whole(found, "more", Budget.more, file, 2),
         demonstrations=whole(found, "demonstrations", None, file, 1),
         label=text(found, "label", "", file) if "label" in found else None,
         **parts,  # type: ignore[arg-type]
@@ -130,7 +136,11 @@ def _whose(overrides: Sequence[str]) -> None:
 
 
 def _check(b: Budget, file: Path) -> None:
-    if not b.shares or not all(0 < s <= 1 for s in b.shares) or len(set(b.shares)) < len(b.shares):
+    if (
+        not b.shares
+        or not all(0 < s <= 1 for s in b.shares)
+        or len({*map(_percent, b.shares)}) < len(b.shares)
+    ):
         raise UserError(
             f"'shares' in {file} must be different numbers above 0 and at most 1 (0 % is the "
             "supervised arm, which is always there)"
@@ -154,6 +164,15 @@ def models(b: Budget) -> dict[str, ClassifierSettings]:
         assert isinstance(settings, ClassifierSettings)
         if settings.kind == "tfidf":
             raise UserError("the reward model of a budget study is of kind model or pairs")
+        if settings.kind == "pairs" and b.label is not None:
+            raise UserError("a reward model of pairs has one score: 'label' is for kind model")
+        if settings.kind == "pairs" and not (
+            settings.data.validation or settings.data.validation_rows
+        ):
+            raise UserError(
+                "rewards of a budget study are normalised on validation pairs: set "
+                "reward_model.data.validation_rows above 0"
+            )
         check_complete(settings)
         out[name] = settings
     return out
@@ -171,22 +190,25 @@ def study(b: Budget) -> Study:
         arms[f"reward {_percent(share)}"] = [
             (None, {**b.rl, "rewards": learned, "judges": {**b.rl.get("judges", {}), **judges}})
         ]  # fmt: skip
-    updates = int(b.supervised.get("updates", 40))
+    base = parse(b.supervised, "'supervised'")
+    assert isinstance(base, RunSettings)
     for times, name in ((1, "supervised"), (b.more, f"supervised x{b.more}")):
         own = {
-            "updates": times * updates,
+            "updates": times * base.updates,
             "data": {**b.supervised.get("data", {}), "limit": times * b.demonstrations},
             "judges": {**b.supervised.get("judges", {}), **judges},
         }
-        evaluation = dict(b.supervised.get("evaluation", {}))
-        own["evaluation"] = {**evaluation, "every": times * int(evaluation.get("every", 5))}
+        every = times * base.evaluation.every
+        own["evaluation"] = {**b.supervised.get("evaluation", {}), "every": every}
         arms[name] = [(None, {**b.supervised, **own})]
     return Study(b.name, b.folder, arms, b.seeds)
 
 
 def _reward(b: Budget, name: str) -> dict[str, Any]:
-    label = {} if b.label is None else {"label": b.label}
-    return {"kind": "classifier", "path": str(b.folder / MODELS / name), **label}
+    more = {} if b.label is None else {"label": b.label}
+    if b.reward_model.get("kind") == "pairs":
+        more["normalise"] = "validation"
+    return {"kind": "classifier", "path": str(b.folder / MODELS / name), **more}
 
 
 def _percent(share: float) -> str:
@@ -212,6 +234,7 @@ def main(
     wanted = models(b)
     for settings in wanted.values():
         _refuse_other(settings)
+    _has_label(b, wanted[HELD_OUT])
     jobs = plan(study(b))
     _enough(b, jobs)
     if dry:
@@ -222,8 +245,6 @@ def main(
         return 0
     for name, settings in wanted.items():
         _trained(settings, name, console)
-        if b.label is not None:
-            _has_label(b, name)
     check_inputs(study(b))
     run_study(study(b), workers=workers, per_device=per_device, retry=retry)
     rows = report(b, jobs)
@@ -253,8 +274,6 @@ def _refuse_other(settings: ClassifierSettings) -> None:
 
 
 def _trained(settings: ClassifierSettings, name: str, console: Console) -> None:
-    from tether.train.run import train
-
     folder = Path(settings.root) / settings.name
     if (folder / "results.json").is_file():
         console.print(f"reward model {name}: complete", markup=False)
@@ -263,11 +282,14 @@ def _trained(settings: ClassifierSettings, name: str, console: Console) -> None:
     train(settings, resume=True, say=lambda text: console.print(f"  {text}", markup=False))
 
 
-def _has_label(b: Budget, name: str) -> None:
-    """Raises UserError, before a run, for a label that the reward model does not have."""
-    from tether.rewards.classifier import ClassifierReward
-
-    ClassifierReward(path=str(b.folder / MODELS / name), label=b.label, device="cpu").index  # noqa: B018
+def _has_label(b: Budget, settings: ClassifierSettings) -> None:
+    """Raises UserError, before a training, for a label that the data do not have."""
+    if b.label is None:
+        return
+    rows = splits(settings.data)["train"][0]
+    classes = {str(x) for x in rows.get(str(settings.data.label), ())}
+    if b.label not in classes and not (b.label.isdigit() and int(b.label) < len(classes)):
+        raise unknown("label", b.label, classes, settings.data.path)
 
 
 def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -276,7 +298,7 @@ def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     rows = []
     for method in dict.fromkeys(j.method for j in jobs):
         mine = [j for j in jobs if j.method == method]
-        last = {j.seed: _last(j) for j in mine}
+        last = {j.seed: _last(j) for j in sorted(mine, key=lambda j: j.seed)}
         share = next((s for s in b.shares if method == f"reward {_percent(s)}"), 0.0)
         found = accuracy.get(_percent(share), {})
         points = {s: p for s, p in last.items() if p is not None}
@@ -286,8 +308,8 @@ def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
             "labels": found.get("train_rows", 0) if share else 0,
             "demonstrations": 0 if share else mine[0].settings.data.limit,
             "accuracy": _accuracy(found) if share else None,
-            "failed": sorted(s for s, p in last.items() if p is None),
-            "seeds": sorted(points),
+            "failed": [s for s, p in last.items() if p is None],
+            "seeds": list(points),
         }
         for judge in JUDGES:
             row[judge] = _summary([p.judges.get(judge) for p in points.values()])
@@ -306,10 +328,9 @@ def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
 def _last(job: Job) -> EvalPoint | None:
     """The final weights: on test prompts where the run has them, else on validation prompts. None
     for a run without an end."""
-    record = job.folder / "record.jsonl"
-    if not record.is_file():
+    if not complete(job.folder):
         return None
-    points = [p for p in read_points(record) if p.policy == "exported"]
+    points = [p for p in read_points(job.folder / "record.jsonl") if p.policy == "exported"]
     test = [p for p in points if p.split == "test" and p.weights == "final"]
     here = [p for p in points if p.split == "validation" and p.update == job.settings.updates]
     return (test or here or [None])[-1]  # type: ignore[list-item]
@@ -360,9 +381,12 @@ def show(b: Budget, rows: Sequence[Mapping[str, Any]], console: Console) -> None
             r["arm"] + failed, str(r["labels"]), str(r["demonstrations"]), accuracy, *cells
         )
     console.print(table)
-    split = next((r["split"] for r in rows if r["split"]), "no")
+    found = {r["arm"]: r["split"] for r in rows if r["split"]}
+    on = " or ".join(sorted(set(found.values()))) or "no"
+    if len(set(found.values())) > 1:
+        on += f" ({', '.join(f'{arm}: {split}' for arm, split in found.items())})"
     console.print(
-        f"Final weights, {split} prompts, mean ± standard deviation of {len(b.seeds)} seeds, which "
+        f"Final weights, {on} prompts, mean ± standard deviation of {len(b.seeds)} seeds, which "
         "share the reward models. `full` is the reward of the 100 % arm; `held out` saw none of "
         "the labels of any arm.",
         style="dim", markup=False,

@@ -137,10 +137,6 @@ def write(texts: Mapping[Path, str]) -> None:
             raise UserError(f"cannot write {path}: {e.strerror or e}") from e
 
 
-def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(r, ensure_ascii=False, default=str) + "\n" for r in rows)
-
-
 def pairs_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """JSON lines of judged pairs."""
     return "".join(json.dumps(r, ensure_ascii=False, default=str) + "\n" for r in rows)

@@ -35,9 +35,14 @@ def start_classifier(settings: ClassifierSettings, labels: list[str]) -> TextCla
 
 
 def part_of(rows: int, half: str, share: float = 1.0) -> slice:
-    """Which of so many shuffled rows are used: the beginning of the named half."""
+    """Which of so many shuffled rows are used: the beginning of the named half, at least one row.
+
+    Raises UserError where the half has none: its row would be one of the other half.
+    """
     middle = rows // 2
     start, stop = {"all": (0, rows), "first": (0, middle), "second": (middle, rows)}[half]
+    if start == stop:
+        raise UserError(f"data: {rows} training rows have no '{half}' half; give more rows")
     return slice(start, start + max(1, round(share * (stop - start))))
 
 
@@ -56,7 +61,7 @@ def fit(
         draw: (row numbers, generator) -> what the model reads of them, random crops included.
         losses: the same, or a part of it -> [n] losses with gradients.
     Raises:
-        UserError: the loss is not finite.
+        UserError: the loss or the gradient is not finite.
     """
     live = [p for p in module.parameters() if p.requires_grad]
     masters = [p if p.dtype == torch.float32 else p.detach().float() for p in live]
@@ -77,8 +82,12 @@ def fit(
                 part = losses(items[start : start + micro]).sum() / len(items)
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += float(part.detach())
-            if not math.isfinite(loss):
-                raise UserError(f"the loss is {loss} at step {step + 1} of {steps}; lower lr")
+            _take(masters, live)
+            norm = float(torch.nn.utils.clip_grad_norm_(masters, 1.0))
+            for name, value in (("loss", loss), ("gradient's norm", norm)):
+                if not math.isfinite(value):
+                    where = f"at step {step + 1} of {steps}"
+                    raise UserError(f"the {name} is {value} {where}; lower lr")
             _step(optimizer, masters, live)
             running = 0.95 * running + 0.05 * loss if step else loss
             step += 1
@@ -87,11 +96,14 @@ def fit(
                 say(f"step {step} of {steps}, loss {running:.3f}, {left:.0f} s left")
 
 
-def _step(optimizer: torch.optim.Optimizer, masters: list[Tensor], live: list[Any]) -> None:
+def _take(masters: list[Tensor], live: list[Any]) -> None:
+    """The gradients, to the masters."""
     for m, p in zip(masters, live, strict=True):
         if m is not p:
             m.grad, p.grad = (None if p.grad is None else p.grad.float()), None
-    torch.nn.utils.clip_grad_norm_(masters, 1.0)
+
+
+def _step(optimizer: torch.optim.Optimizer, masters: list[Tensor], live: list[Any]) -> None:
     optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():

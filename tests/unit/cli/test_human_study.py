@@ -50,6 +50,25 @@ def test_prepare_and_analyse(run, tmp_path: Path) -> None:
     assert json.loads(found)["axes"][0]["axis"] == "fun"
 
 
+def test_a_result_is_written_whole(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was there stays until the new file is complete."""
+    run("prepare", *completions(tmp_path), "--out", "s", "--per-form", "12")
+    key = json.loads(Path("s/key.json").read_text(encoding="utf-8"))
+    for form in key["forms"]:
+        fill(key, form, Path("back"), lambda u, a: str(1 + int(u["id"][1:4], 16) % 5))
+    assert run("analyse", "back", "--key", "s/key.json")[0] == 0
+    before = Path("s/human_study.json").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "s/human_study.json")
+
+    monkeypatch.setattr("tether.config.whole_file.os.replace", full)
+    code, _, err = run("analyse", "back", "--key", "s/key.json", "--seed", "1")
+    assert code == 2 and "No space left" in err and err.count("\n") == 1
+    assert Path("s/human_study.json").read_bytes() == before
+    assert not list(Path("s").glob(".*"))
+
+
 def test_published(run) -> None:
     code, out, _ = run("published")
     assert code == 0
@@ -72,11 +91,18 @@ def test_published(run) -> None:
         ("prepare x --out s --axis a=b --axis a=c", "tether: --axis a is given twice"),
         ("prepare x --out s --ends low", "tether: --ends 'low' is not two words"),
         ("prepare x --out s --instructions no.txt", "tether: --instructions no.txt: No such file"),
+        (
+            "prepare x --out s --instructions latin.txt",
+            "tether: --instructions latin.txt is not UT",
+        ),
+        ("prepare x.jsonl --out s --per-form 1", "tether: a form of 1 text has no place for 2"),
+        ("prepare x.jsonl --out latin.txt", "tether: latin.txt is a file; give a new folder"),
         ("analyse a.csv", "tether: tether human-study analyse: the following arguments are"),
         ("analyse a.csv --key no.json", "tether: there is no key 'no.json'"),
     ],
 )
 def test_mistakes_are_one_line(words: str, message: str, run) -> None:
+    Path("latin.txt").write_bytes(b"caf\xe9")
     code, out, err = run(*words.split())
     assert code == 2 and out == ""
     assert err.startswith(message) and err.count("\n") == 1

@@ -161,6 +161,13 @@ def test_nothing_left(tmp_path: Path) -> None:
         analyse([tmp_path / "back"], done.key)
 
 
+def test_checks_alone_are_nothing_to_analyse(tmp_path: Path) -> None:
+    done = study(tmp_path)
+    fill(read(done), "form-01", tmp_path / "back", lambda unit, axis: "")
+    with pytest.raises(UserError, match=r"of 1 forms 0 failed .* the others have no answer"):
+        analyse([tmp_path / "back"], done.key)
+
+
 def test_missing_forms_and_answers_are_said(tmp_path: Path) -> None:
     done = study(tmp_path)
     key = read(done)
@@ -205,6 +212,7 @@ def test_lines_that_do_not_belong(tmp_path: Path) -> None:
         (good.replace("coherence", "charm", 1), "has no axis 'charm'"),
         (good.replace(first, re.sub(r",\d,4.5$", ",6,4.5", first)), "'6' is no answer"),
         (good.replace(first, first.replace("4.5", "long")), "'long' is no number of seconds"),
+        (good.replace(first, first.replace("4.5", "inf")), "'inf' is no number of seconds"),
         (good.replace(first, f"{first}\n{first}"), f"answers unit '{unit}' a second time"),
         (good.replace("seconds", "time", 1), "is not an exported form: it lacks seconds"),
         (good.splitlines()[0] + "\n", "has no line below its header"),
@@ -215,9 +223,6 @@ def test_lines_that_do_not_belong(tmp_path: Path) -> None:
             analyse([file], done.key)
         assert message in str(e.value) and str(file) in str(e.value)
     file.write_text(good)
-    again = fill(key, "form-01", tmp_path / "back", by_method(key), name="copy")
-    with pytest.raises(UserError, match="form-01 by 'form-01' is in"):
-        analyse([again.parent], done.key)
     with pytest.raises(UserError, match="there is no key"):
         analyse([file], tmp_path / "no.json")
     (tmp_path / "odd.json").write_text('{"format": 1}')
@@ -230,6 +235,35 @@ def test_lines_that_do_not_belong(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "nothing", "holds no CSV file"), (tmp_path / "x", "no file")):
         with pytest.raises(UserError, match=message):
             analyse([path], done.key)
+
+
+def test_a_file_counts_once_by_whatever_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = study(tmp_path)
+    returned(done, tmp_path / "back")
+    once = analyse([tmp_path / "back"], done.key)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked.csv").symlink_to(tmp_path / "back" / "form-02.csv")
+    paths = ["back/form-01.csv", "back/../back/form-01.csv", str(tmp_path / "back"), "linked.csv"]
+    for words in (paths, ["back", "back"]):
+        found = analyse([Path(p) for p in words], done.key)
+        assert as_json(found) == as_json(once)
+
+
+def test_copies_and_second_versions_of_a_form_are_refused(tmp_path: Path) -> None:
+    done = study(tmp_path)
+    key = read(done)
+    file = fill(key, "form-01", tmp_path / "back", by_method(key), rater="Ann")
+    copy = file.with_name("form-01 (1).csv")
+    # saved again by a spreadsheet: other line ends, and a byte order mark
+    copy.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\r\n", b"\n"))
+    with pytest.raises(UserError, match=r"form-01\.csv is a copy of .*form-01 \(1\)\.csv: remove"):
+        analyse([tmp_path / "back"], done.key)
+    copy.unlink()
+    fill(key, "form-01", tmp_path / "back", by_method(key, seed=1), rater="Ann ", name="again")
+    with pytest.raises(UserError, match=r"form-01 by 'Ann' is in .*again\.csv and in .*form-01"):
+        analyse([tmp_path / "back"], done.key)
 
 
 def test_the_page_and_the_json(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
@@ -115,6 +116,49 @@ def test_from_runs(tmp_path: Path) -> None:
     assert drawn <= {"seed 0 update 4", "seed 1 update 4"}
 
 
+def test_a_masked_policy_is_shown_as_exported(tmp_path: Path) -> None:
+    """Its run has both policies' samples of the same prompts; the last update of the masked one
+    alone is no update of the exported one."""
+    rows = [
+        sample(u, r, f"{policy} {u}", policy=policy)
+        for u in (0, 4)
+        for r in range(2)
+        for policy in ("exported", "constrained")
+    ]
+    rows.append(sample(6, 0, "constrained 6", policy="constrained"))
+    write_run(tmp_path / "nlpo", "NLPO", 0, [point(0, 0, 0.5)], samples=rows)
+    write_run(tmp_path / "ppo", "PPO", 0, [point(0, 0, 0.5)],
+              samples=[sample(4, r, "plain", policy="exported") for r in range(2)])  # fmt: skip
+    pool = read_completions([str(tmp_path / "nlpo"), str(tmp_path / "ppo")])
+    texts = {m: [c.text for cs in of.values() for c in cs] for m, of in pool.items()}
+    assert texts == {"NLPO": ["exported 4"] * 2, "PPO": ["plain"] * 2}
+    done = prepare(pool, Design(task="", checks=0), tmp_path / "out")
+    said = [n for n in done.notes if "mask" in n]
+    assert said == ["A masked policy is shown as exported, without its mask: NLPO."]
+    only = "\n".join(json.dumps(r) for r in rows if r["policy"] == "constrained")
+    (tmp_path / "masked.jsonl").write_text(only)
+    with pytest.raises(UserError, match="has no validation samples of the policy as exported"):
+        read_completions([str(tmp_path / "masked.jsonl")])
+
+
+def test_samples_of_several_agents_are_refused(tmp_path: Path) -> None:
+    rows = [sample(4, r, f"of {a}", agent=a) for r in range(2) for a in ("guesser", "asker")]
+    run = write_run(tmp_path / "two", "PPO", 0, [point(0, 0, 0.5)], samples=rows)
+    with pytest.raises(UserError, match=r"samples of 2 agents \(asker, guesser\), .* one agent to"):
+        read_completions([str(run)])
+    one = tmp_path / "asker.jsonl"
+    one.write_text("\n".join(json.dumps(r) for r in rows if r["agent"] == "asker"))
+    pool = read_completions([f"asker={one}"])
+    assert [c.text for cs in pool["asker"].values() for c in cs] == ["of asker"] * 2
+
+
+def test_the_last_line_of_a_run_that_still_writes(tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    file.write_text(json.dumps(sample(4, 0, "whole")) + '\n{"agent": "pol')
+    (texts,) = read_completions([f"PPO={file}"])["PPO"].values()
+    assert [c.text for c in texts] == ["whole"]
+
+
 def test_rows_may_name_their_method_and_chats_are_shown(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hello"}]
     rows = [
@@ -131,13 +175,23 @@ def test_rows_may_name_their_method_and_chats_are_shown(tmp_path: Path) -> None:
     assert "(no text)" in done.forms[0].read_text(encoding="utf-8")
 
 
+def test_a_judge_may_be_called_like_a_reward(tmp_path: Path) -> None:
+    row = sample(4, 0, "x", scores={"score": 2.0, "kind": 3.0}, judges={"kind": 4.0, "own": 5.0})
+    (tmp_path / "samples.jsonl").write_text(json.dumps(row))
+    (texts,) = read_completions([f"PPO={tmp_path / 'samples.jsonl'}"])["PPO"].values()
+    assert texts[0].scores == {
+        "score": 0.54, "scores.score": 2.0, "kind": 3.0, "judges.kind": 4.0, "own": 5.0,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nothing.jsonl"], "there is no file 'nothing.jsonl' of completions"),
         (["=a.jsonl"], "'=a.jsonl' is not METHOD=PATH"),
         (["a.jsonl@3"], "a.jsonl is not the samples of a run: it has no update 3"),
-        (["bad.jsonl"], "bad.jsonl:2 is no JSON"),
+        (["bad.jsonl"], "bad.jsonl:2 is no JSON in UTF-8: Expecting"),
+        (["latin.jsonl"], "latin.jsonl:1 is no JSON in UTF-8: 'utf-8' codec can't decode"),
         (["list.jsonl"], "list.jsonl:1 is not an object"),
         (["lacks.jsonl"], "lacks.jsonl:1 has no 'completion'; it has: prompt, text"),
         (["empty.jsonl"], "empty.jsonl holds no completion"),
@@ -161,6 +215,7 @@ def test_sources_that_cannot_be_read(
     }
     for name, text in files.items():
         (tmp_path / f"{name}.jsonl").write_text(text)
+    (tmp_path / "latin.jsonl").write_bytes('{"prompt": "é", "completion": ""}'.encode("latin-1"))
     with pytest.raises(UserError) as e:
         read_completions(words)
     assert str(e.value).startswith(message)
@@ -182,6 +237,11 @@ def test_methods_that_share_nothing(tmp_path: Path) -> None:
         ({"points": 1}, "points must be at least 2, not 1"),
         ({"checks": -1, "allowed": 0}, "checks must be at least 0, not -1"),
         ({"checks": 2, "allowed": 3}, r"allowed failures must be 0 to the number of checks \(2\)"),
+        (
+            {"per_form": 1},
+            "a form of 1 text has no place for 2 attention checks, .* lower --checks",
+        ),
+        ({"prompts": 1, "per_form": 2}, "a form of 1 text has no place for 2 attention checks"),
     ],
 )
 def test_settings_out_of_range(design: dict[str, int], message: str, tmp_path: Path) -> None:
@@ -190,7 +250,68 @@ def test_settings_out_of_range(design: dict[str, int], message: str, tmp_path: P
     assert not (tmp_path / "study").exists()
 
 
+def test_forms_that_identical_pairs_left_too_small(tmp_path: Path) -> None:
+    """Of three pairs one remains: it is no place for two checks."""
+    for name, texts in {"a": "xyz", "b": "xyq"}.items():
+        rows = [{"prompt": f"p{i}", "completion": t} for i, t in enumerate(texts)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pool = read_completions([str(tmp_path / f"{n}.jsonl") for n in "ab"])
+    with pytest.raises(UserError, match="a form of 1 pair has no place for 2 attention checks"):
+        prepare(pool, Design(task="", kind="pairwise"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    done = prepare(pool, Design(task="", kind="pairwise", checks=1, raters=1), tmp_path / "out")
+    (units,) = read(done)["forms"].values()
+    assert ["check" in u for u in units] == [False, True]
+
+
+def test_what_needs_no_completion_is_refused_before_one_is_dealt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("dealt before the settings were checked")
+
+    monkeypatch.setattr("tether.studies.human.prepare._texts", never)
+    with pytest.raises(UserError, match="a form of 1 text"):
+        study(tmp_path, per_form=1)
+    monkeypatch.undo()
+    monkeypatch.setattr("tether.studies.human.prepare.spread", never)
+    with pytest.raises(UserError, match="a form of 1 text"):
+        study(tmp_path, prompts=1, per_form=2)
+
+
 def test_a_study_is_not_written_over(tmp_path: Path) -> None:
-    study(tmp_path)
+    done = study(tmp_path)
     with pytest.raises(UserError, match="already holds a study"):
         study(tmp_path)
+    done.key.unlink()
+    with pytest.raises(UserError, match=r"holds forms but no key.json: .* not written to its end"):
+        study(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "study").write_text("")
+    with pytest.raises(UserError, match="taken/study is a file; give a new folder"):
+        study(tmp_path / "taken")
+
+
+def test_the_key_is_written_last_and_every_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill at any file leaves no key, and nothing that is cut."""
+    whole = {p.name: p.read_bytes() for p in study(tmp_path / "whole").key.parent.rglob("*.*")}
+    move, moved = os.replace, 0
+
+    def killed(source: Path, target: Path) -> None:
+        nonlocal moved
+        if moved == after:
+            raise KeyboardInterrupt
+        moved += 1
+        move(source, target)
+
+    for after in (0, 3, len(whole) - 1):
+        moved = 0
+        monkeypatch.setattr("tether.config.whole_file.os.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            study(tmp_path / str(after))
+        monkeypatch.undo()
+        there = [p for p in (tmp_path / str(after)).rglob("*") if p.suffix in (".html", ".json")]
+        assert len(there) == after and "key.json" not in [p.name for p in there]
+        assert all(p.read_bytes() == whole[p.name] for p in there)

@@ -97,6 +97,15 @@ def test_rows_of_the_csv(written: Written) -> None:
     assert not any(r["checkpoint"] == "true" for r in rows if r["kind"] != "evaluation")
 
 
+def test_a_judge_that_gave_no_number(tmp_path: Path) -> None:
+    """Null in the record: an empty cell, as for a judge that the others have not."""
+    run = write_run(tmp_path / "a", "PPO", 0, [point(0, 0.0, 0.5), point(4, 3.0, 0.7)])
+    lost = free("best_of_n", 2.0, kl_bound(2), 0.6, judges={"other": math.nan})
+    (run / BASELINES).write_text(baseline_line(lost) + "\n")
+    found = baselines.table(write_report([run]).study)
+    assert found is not None and [c.main for c in found[1][0]][-2:] == ["0.600", "-"]
+
+
 def test_no_budget_counts_them(written: Written, tmp_path: Path) -> None:
     """The oracle's .9 at 4.5 nats would win every budget if it were a checkpoint."""
     without = write_report([study(tmp_path, with_free=False)])

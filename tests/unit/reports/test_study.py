@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.reports.folders import point, write_run
+from tests.unit.reports.folders import point, sample, write_run
 from tether.config.errors import UserError
-from tether.records import DRIFT
+from tether.records import DRIFT, line
 from tether.reports.methods import candidates, study
 from tether.reports.points import as_csv, rows
 from tether.reports.runs import find_runs, read_run
+from tether.reports.samples import side_by_side
 from tether.reports.tables import console, judges, resets, results
-from tether.reports.wording import conclusion
+from tether.reports.wording import conclusion, verdicts
 
 VALIDATION = [
     point(0, 0.0, 0.50),
@@ -105,6 +106,49 @@ def test_only_common_exported_points_count(tmp_path: Path) -> None:
     assert read_run(tmp_path / "a", agent="other").validation()[0].reward == 0.97
 
 
+def test_several_policies_and_agents_are_named(tmp_path: Path) -> None:
+    """The exported policy of one agent in numbers, texts and updates; the others are named."""
+    points = [
+        *VALIDATION[:2],
+        point(2, 1.0, 0.95, policy="constrained"),
+        point(0, 0.0, 0.1, agent="other"),
+        point(4, 0.5, 0.97, agent="other"),
+    ]
+    texts = [
+        sample(u, 0, f"{agent}, {policy}, {u}", agent=agent, policy=policy)
+        for u in (0, 2)
+        for agent in ("policy", "other")
+        for policy in ("exported", "constrained")
+    ]
+    texts.append(sample(4, 0, "policy, constrained, 4", policy="constrained"))
+    write_run(tmp_path / "a", "NLPO", 0, points, samples=texts)
+    record = tmp_path / "a" / "record.jsonl"
+    text = record.read_text().replace('"agents": ["policy"]', '"agents": ["policy", "other"]')
+    record.write_text(text + line("update", agent="other", update=9, metrics={}) + "\n")
+    found = study(*find_runs([tmp_path]))
+    assert found.notes[:2] == (
+        "A masked policy is two policies; budgets, curves and texts are of the exported one, "
+        "without its mask: NLPO.",
+        "a has 2 agents (policy, other); only policy is shown.",
+    )
+    assert found.methods[0].final_reward().mean == 0.70 and found.runs[0].updates == 4
+    (shown,) = side_by_side(found)
+    assert shown.before is not None and shown.before.completion == "policy, exported, 0"
+    assert [x.completion for x in shown.after] == ["policy, exported, 2"]
+
+
+def test_completions_stand_under_their_own_prompt(tmp_path: Path) -> None:
+    """Runs that read different data have other prompts in the same rows."""
+    both = [sample(u, r, "text") for u in (0, 2) for r in range(3)]
+    other = [x | {"prompt": "Another"} if x["row"] == 1 else x for x in both]
+    for name, texts in (("A", both), ("B", other)):
+        write_run(tmp_path / name, name, 0, VALIDATION[:2], samples=texts)
+    assert [p.text for p in side_by_side(study(*find_runs([tmp_path])))] == [
+        "The film 0",
+        "The film 2",
+    ]
+
+
 def test_a_test_point_without_its_validation_point_is_an_error(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "PPO", 0, [*VALIDATION, on_test(5, "final", 0.9)])
     with pytest.raises(UserError, match="update 5"):
@@ -157,7 +201,7 @@ def test_csv_holds_every_exported_point(tmp_path: Path) -> None:
         *VALIDATION[:3],
         point(5, 5.0, 0.86, side="before", common=False),
         point(5, 0.8, 0.60, side="after", common=False),
-        point(6, 2.0, 0.75, judges={"tfidf": 0.4}),
+        point(6, 2.0, 0.75, judges={"tfidf": 0.4}, reward_se=float("nan")),  # one prompt
     ]
     write_run(tmp_path / "a", 'El"astic, Reset', 0, resetting, events=(5,))
     table = list(csv.DictReader(io.StringIO(as_csv(rows(study(*find_runs([tmp_path])))))))
@@ -169,6 +213,7 @@ def test_csv_holds_every_exported_point(tmp_path: Path) -> None:
     assert float(table[1]["reward"]) == 0.70
     assert float(table[1]["drift_nats_per_completion"]) == 1.0
     assert table[5]["judge.tfidf"] == "0.4" and table[0]["judge.tfidf"] == ""
+    assert [r["reward_se"] for r in table] == ["0.01"] * 5 + [""]
 
 
 def test_recovery_and_judge_tables(tmp_path: Path) -> None:
@@ -185,6 +230,23 @@ def test_recovery_and_judge_tables(tmp_path: Path) -> None:
     assert [c.main for c in recovered[1][0]] == ["ER", "1", "1 of 1", "4", "2.00", "5.00"]
     judged = judges(found)
     assert judged is not None and [c.main for c in judged[1][0]] == ["ER", "0.400", "0.300"]
+
+
+def test_judges_are_compared_on_the_same_prompts(tmp_path: Path) -> None:
+    """Where the final weights are judged on test prompts, so is the initial model, by whichever
+    run tested it."""
+    judged = [replace(p, judges={"j": 0.1}) for p in VALIDATION]
+    tests = [on_test(2, "budget:1", 0.6), on_test(4, "budget:4", 0.7), on_test(6, "final", 0.8)]
+    tests = [replace(p, judges={"j": 0.6}) for p in tests]
+    initial = replace(on_test(0, "initial", 0.5), judges={"j": 0.4})
+    write_run(tmp_path / "a", "PPO", 0, [*judged, *tests])
+    write_run(tmp_path / "b", "KL", 0, [*judged, *tests, initial])
+    found = judges(study(*find_runs([tmp_path])))
+    assert found is not None
+    assert [[c.main for c in row] for row in found[1]] == [
+        ["PPO", "0.400", "0.600"],
+        ["KL", "0.400", "0.600"],
+    ]
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
@@ -229,6 +291,30 @@ def test_a_verdict_needs_a_declared_comparison(tmp_path: Path) -> None:
     found = study(*find_runs([tmp_path]))
     assert conclusion(found).endswith("A is better than B.")
     assert [m.name for m in found.methods] == ["B", "A"]  # the study's order
+
+
+@pytest.mark.parametrize(("shared", "said"), [(5, "5"), (1, "fewer than 2")])
+def test_a_comparison_that_lacks_seeds_has_no_verdict(
+    shared: int, said: str, tmp_path: Path
+) -> None:
+    """Six seeds each, of which both methods have but five, or one."""
+    for s in range(6):
+        write_run(tmp_path / f"A{s}", "A", s, VALIDATION)
+        write_run(tmp_path / f"B{s}", "B", s if s < shared else s + 10, VALIDATION)
+    declare(tmp_path, ["A", "B"], [["A", "B"]])
+    text = conclusion(study(*find_runs([tmp_path])))
+    assert text.endswith(f"A against B has no verdict ({said} seeds that both have).")
+
+
+def test_a_declared_comparison_without_seeds_counts_in_holm(tmp_path: Path) -> None:
+    """p = 2 / 2^6 = .03125 alone; beside one that cannot be had yet Holm doubles it to .0625."""
+    pair(tmp_path, 6)
+    write_run(tmp_path / "C0", "C", 0, VALIDATION)
+    declare(tmp_path, ["A", "B", "C"], [["A", "B"], ["A", "C"]])
+    found = verdicts(study(*find_runs([tmp_path])))
+    assert list(found) == [("A", "B")]
+    assert found["A", "B"].p == 0.03125 and found["A", "B"].p_holm == 0.0625
+    assert found["A", "B"].verdict == "undecided"
 
 
 def test_equivalent_and_undecided(tmp_path: Path) -> None:

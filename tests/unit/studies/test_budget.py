@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from tests.unit.reports.folders import point, write_run
 from tether.cli.main import main as command
 from tether.config.errors import UserError
-from tether.config.text_values import to_yaml
-from tether.studies.budget import COLUMNS, main, models, read_budget, report, study
+from tether.config.run import RunSettings
+from tether.config.settings import parse
+from tether.config.text_values import read_yaml, to_yaml
+from tether.records import EvalPoint
+from tether.studies.budget import (
+    COLUMNS,
+    Budget,
+    main,
+    models,
+    read_budget,
+    report,
+    show,
+    study,
+)
 from tether.studies.compare import plan
 
 ASSETS = Path(__file__).parents[3] / "src" / "tether" / "studies" / "quickstart_assets"
@@ -52,6 +68,11 @@ def written(folder: Path, **changes: Any) -> Path:
     file = folder / "study.yaml"
     file.write_text(to_yaml({**mapping, **changes}))
     return file
+
+
+def pairs(**changes: Any) -> dict[str, Any]:
+    data = {"path": "pairs.jsonl", "validation_rows": 64, **changes}
+    return {"kind": "pairs", "model": {"path": str(ASSETS / "model")}, "data": data}
 
 
 def test_what_it_trains_and_runs(tmp_path: Path) -> None:
@@ -139,6 +160,9 @@ def test_overrides_reach_their_part(tmp_path: Path) -> None:
         ({"rl": "toy"}, "'rl' in .* must be a mapping"),
         ({"reward_model": {"share": 0.5}}, "reward_model.share in .* is set by the study"),
         ({"reward_model": {"kind": "tfidf"}}, "is of kind model or pairs"),
+        ({"shares": [0.5, 0.5000000001]}, "different numbers above 0"),
+        ({"reward_model": pairs(validation_rows=0)}, "normalised on validation pairs: set reward_"),
+        ({"reward_model": pairs(), "label": "good"}, "'label' is for kind model"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -155,8 +179,8 @@ def test_an_override_of_no_part_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_label_that_is_rewarded(tmp_path: Path, capsys: Any) -> None:
-    """It goes into every reward and judge; one that the reward models do not have stops the study
-    before its first run."""
+    """It goes into every reward and judge; one that the data do not have stops the study before
+    its first training, a dry one too."""
     b = read_budget(written(tmp_path, label="positive"))
     for job in plan(study(b)):
         parts = [*job.settings.rewards.values(), *job.settings.judges.values()]
@@ -164,5 +188,125 @@ def test_the_label_that_is_rewarded(tmp_path: Path, capsys: Any) -> None:
     wrong = written(tmp_path, label="happy", shares=[1.0])
     assert command(["reward-model", "budget", str(wrong)]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "has no label 'happy'; there are [" in said
-    assert not list((tmp_path / "study").glob("*/record.jsonl"))
+    assert "unknown label 'happy' in " in said and "there are: mixed, negative, positive" in said
+    assert not (tmp_path / "study").exists()
+    main(read_budget(written(tmp_path, label="2")), dry=True, console=Console(quiet=True))
+
+
+def test_scores_of_pairs_are_on_one_scale(tmp_path: Path) -> None:
+    """Every learned reward and judge is normalised; probabilities of classes are not."""
+    b = read_budget(written(tmp_path, reward_model=pairs()))
+    for job in plan(study(b)):
+        learned = [p for k, p in job.settings.rewards.items() if k == "learned"]
+        assert len(learned) == job.method.startswith("reward ")
+        parts = [*learned, *job.settings.judges.values()]
+        assert {p["normalise"] for p in parts} == {"validation"}
+    for job in plan(study(read_budget(written(tmp_path)))):
+        assert {p["normalise"] for p in job.settings.judges.values()} == {None}
+
+
+def test_what_is_not_said_is_as_in_a_run(tmp_path: Path) -> None:
+    """Updates and evaluation times that the file leaves out, times `more`; seeds and shares."""
+    supervised = {"recipe": "supervised", "data": {"path": str(PROMPTS), "reference": "reference"}}
+    file = written(tmp_path, supervised=supervised)
+    mapping = {k: v for k, v in read_yaml(file).items() if k not in ("more", "seeds", "shares")}
+    file.write_text(to_yaml(mapping))
+    b = read_budget(file)
+    one = parse(b.supervised)
+    assert isinstance(one, RunSettings)
+    assert (list(b.seeds), list(b.shares), b.more) == ([0, 1, 2], [0.1, 0.5, 1.0], 5)
+    arms = {name: parse(setting[0][1]) for name, setting in study(b).arms.items()}
+    for name, times in (("supervised", 1), ("supervised x5", 5)):
+        arm = arms[name]
+        assert isinstance(arm, RunSettings)
+        assert arm.updates == times * one.updates
+        assert arm.evaluation.every == times * one.evaluation.every
+
+
+def final(full: float, held_out: float, drift: float, **other: Any) -> EvalPoint:
+    """Of the only update of a run, after an initial point."""
+    return point(1, drift, 0.9, judges={"full": full, "held_out": held_out}, **other)
+
+
+def hand_made(b: Budget) -> None:
+    """Records of small numbers, with what must not be counted beside them."""
+    start = point(0, 0.0, 0.5, judges={"full": 9.0, "held_out": 9.0})
+    on_test = {"split": "test", "weights": "final"}
+    beside = [
+        final(8.0, 8.0, 8.0),  # validation, where there is a test
+        final(7.0, 7.0, 7.0, split="test", weights="budget:4"),
+        final(6.0, 6.0, 6.0, **{**on_test, "policy": "constrained"}),
+    ]
+    records = {
+        ("reward 50-percent", 0): [*beside, final(0.5, 0.4, 2.0, **on_test)],
+        ("reward 50-percent", 1): [final(0.7, 0.5, 4.0, **on_test), *beside],
+        ("reward 100-percent", 0): [final(0.8, 0.6, 6.0, **on_test)],
+        ("reward 100-percent", 1): [final(5.0, 5.0, 5.0)],  # stopped before its test
+        ("supervised", 0): [final(0.3, 0.2, 0.1)],
+        ("supervised", 1): [
+            final(4.0, 4.0, 4.0, side="before", common=False),
+            final(float("nan"), 0.4, 0.3, side="after"),
+        ],
+    }
+    for job in plan(study(b)):
+        if (job.method, job.seed) in records:
+            points = [start, *records[job.method, job.seed]]
+            ended = (job.method, job.seed) != ("reward 100-percent", 1)
+            write_run(job.folder, job.method, job.seed, points, finished=ended)
+    results = {
+        "50-percent": {"train_rows": 32, "validation": {"accuracy": 0.9},
+                       "test": {"accuracy": 0.75}},
+        "100-percent": {"train_rows": 64, "validation": {"accuracy": 0.8}},
+        "held-out": {"train_rows": 64, "validation": {"accuracy": 0.7}},
+    }  # fmt: skip
+    for name, values in results.items():
+        file = b.folder / "reward-models" / name / "results.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(values))
+
+
+def test_the_values_of_a_report(tmp_path: Path) -> None:
+    """Means and deviations (n - 1) worked out by hand: of .5 and .7, .6 and .1 sqrt 2. The seeds of
+    the file are in another order than those of the report."""
+    b = read_budget(written(tmp_path, seeds=[1, 0]))
+    jobs = plan(study(b))
+    hand_made(b)
+    rows = report(b, jobs)
+    facts = json.loads((b.folder / "budget.json").read_text())
+    assert facts["rows"] == rows
+    assert {k: v for k, v in facts.items() if k != "rows"} == {
+        "name": "tiny", "more": 2, "shares": [0.5, 1.0], "held_out_judge_accuracy": 0.7,
+    }  # fmt: skip
+    about = ("arm", "share", "labels", "demonstrations", "accuracy", "failed", "seeds", "split")
+    assert [tuple(r[k] for k in about) for r in rows] == [
+        ("reward 50-percent", 0.5, 32, 0, 0.75, [], [0, 1], "test"),
+        ("reward 100-percent", 1.0, 64, 0, 0.8, [1], [0], "test"),
+        ("supervised", 0.0, 0, 16, None, [], [0, 1], "validation"),
+        ("supervised x2", 0.0, 0, 32, None, [0, 1], [], None),
+    ]
+    one = math.sqrt(2) / 10  # the deviation of two numbers that are .2 apart
+    expected = {
+        "full": [([0.5, 0.7], 0.6, one), ([0.8], 0.8, None), ([0.3, None], 0.3, None),
+                 ([], None, None)],
+        "held_out": [([0.4, 0.5], 0.45, one / 2), ([0.6], 0.6, None), ([0.2, 0.4], 0.3, one),
+                     ([], None, None)],
+        "drift": [([2.0, 4.0], 3.0, 10 * one), ([6.0], 6.0, None), ([0.1, 0.3], 0.2, one),
+                  ([], None, None)],
+    }  # fmt: skip
+    head, *lines = csv.reader((b.folder / "budget.csv").read_text().splitlines())
+    assert head == [*COLUMNS, *(f"{m}_{k}" for m in expected for k in ("mean", "sd"))]
+    for i, (row, cells) in enumerate(zip(rows, lines, strict=True)):
+        wanted = ["" if row[k] is None else str(row[k]) for k in COLUMNS]
+        assert cells[: len(COLUMNS)] == wanted
+        written_here = [float(c) if c else None for c in cells[len(COLUMNS) :]]
+        by_hand = [value for m in expected for value in expected[m][i][1:]]
+        assert written_here == [v if v is None else pytest.approx(v) for v in by_hand]
+        for m in expected:
+            assert row[m]["values"] == expected[m][i][0]
+    out = io.StringIO()
+    show(b, rows, Console(file=out, width=200))
+    said = " ".join(out.getvalue().split())
+    assert "0.600 ± 0.141 0.450 ± 0.071 3.000 ± 1.414" in said
+    assert "reward 100-percent (1 failed) 64 0 0.800 0.800 0.600 6.000" in said
+    assert "supervised x2 (2 failed) 0 32 absent absent absent" in said
+    assert "Final weights, test or validation (reward 50-percent: test, reward" in said

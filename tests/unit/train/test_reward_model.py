@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tether.models.classifier_loading import load_classifier
 from tether.rewards.batch import RewardBatch
 from tether.rewards.classifier import ClassifierReward
 from tether.tasks.preferences import load_pairs
-from tether.train.head_fit import part_of, start_classifier
+from tether.train.head_fit import fit, part_of, start_classifier
 from tether.train.pairwise import _fit
 from tether.train.reward_average import average
 from tether.train.run import resume, train
@@ -219,6 +220,24 @@ def test_shares_are_nested_and_halves_apart() -> None:
     assert rows[part_of(10, "second")] == [5, 6, 7, 8, 9]
     assert rows[part_of(10, "second", 0.4)] == [5, 6]
     assert rows[part_of(10, "all", 0.01)] == [0]
+    assert rows[part_of(3, "first")] == [0] and rows[part_of(3, "second")] == [1, 2]
+    with pytest.raises(UserError, match="1 training rows have no 'first' half"):
+        part_of(1, "first")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gradient_that_is_not_finite_is_refused(dtype: torch.dtype) -> None:
+    """The loss is finite, at 0, where the square root's slope is not; the weights stay."""
+    module = torch.nn.Linear(1, 1, bias=False).to(dtype)
+    torch.nn.init.zeros_(module.weight)
+
+    def losses(items: Sequence[int]) -> torch.Tensor:
+        return module.weight.float().sqrt().expand(len(items), 1)[:, 0]
+
+    settings = ClassifierSettings(batch_size=2, warmup_ratio=0.0)
+    with pytest.raises(UserError, match=r"the gradient's norm is inf at step 1 of 1; lower lr"):
+        fit(module, 2, settings, lambda index, _: index, losses, quiet)
+    assert module.weight.item() == 0
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])

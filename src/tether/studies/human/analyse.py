@@ -35,11 +35,6 @@ def analyse(paths: Sequence[Path], key_file: Path, seed: int = 0) -> HumanStudy:
     key = read_key(key_file)
     checked = [check(s, key) for s in read_sheets(paths, key)]
     used = [c for c in checked if not c.excluded]
-    if not any(c.sheet.answers for c in used):
-        raise UserError(
-            f"nothing is left to analyse: of {len(checked)} forms "
-            f"{sum(c.excluded for c in checked)} failed their attention checks ({key.rule})"
-        )
     metrics = {t: text["scores"] for t, text in key.texts.items()}
     axes: list[RatingResult | ChoiceResult] = []
     twice = 0
@@ -53,6 +48,12 @@ def analyse(paths: Sequence[Path], key_file: Path, seed: int = 0) -> HumanStudy:
             if choices:
                 axes.append(analyse_choices(axis, choices, key.methods, metrics, seed))
         twice += again
+    if not axes:
+        raise UserError(
+            f"nothing is left to analyse: of {len(checked)} forms "
+            f"{sum(c.excluded for c in checked)} failed their attention checks ({key.rule}), and "
+            "the others have no answer"
+        )
     return HumanStudy(
         task=key.task,
         study=key.study,

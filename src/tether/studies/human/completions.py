@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,22 @@ class Completion:
     prompt: str
     text: str
     scores: dict[str, float] = field(default_factory=dict)
+    unmasked: bool = False
+    """From a masked policy as exported, without its mask; its run has texts under the mask too."""
 
 
 def read_completions(words: Sequence[str]) -> Pool:
     """Read sources written `[METHOD=]PATH[@UPDATE]`.
 
     PATH is a run folder or its `samples.jsonl` (validation samples of one update, default the last;
-    0 = the initial model), or a JSONL file with `prompt` and `completion`, and where wanted
-    `method` and `scores` (metric -> number). Without METHOD it is the rows' `method`, the run's
-    method, or the file's name. Sources of one method are put together.
+    0 = the initial model; of a masked policy as exported), or a JSONL file with `prompt` and
+    `completion`, and where wanted `method` and `scores` (metric -> number). Without METHOD it is
+    the rows' `method`, the run's method, or the file's name. Sources of one method are put
+    together.
 
     Raises:
-        UserError: a file that is not there or not of this form, with the line.
+        UserError: a file that is not there or not of this form, with the line; samples of several
+            agents.
     """
     pool: Pool = {}
     for word in words:
@@ -88,7 +92,7 @@ def _read(path: Path, name: str | None, update: int | None) -> Iterator[tuple[st
     rows = list(_rows(path))
     if not rows:
         raise UserError(f"{path} holds no completion")
-    if "update" in rows[0][1] and "row" in rows[0][1]:
+    if _is_sample(rows[0][1]):
         yield from _samples(path, name or _method_of_run(path), update, [r for _, r in rows])
         return
     if update is not None:
@@ -98,40 +102,57 @@ def _read(path: Path, name: str | None, update: int | None) -> Iterator[tuple[st
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open(path, encoding="utf-8") as f:
-        for number, text in enumerate(f, 1):
-            if not text.strip():
+    """Line numbers and rows. A run that still writes, or was killed, may end within a line."""
+    before: dict[str, Any] = {}
+    with open(path, "rb") as f:
+        for number, raw in enumerate(f, 1):
+            if not raw.strip():
                 continue
             try:
-                row = json.loads(text)
+                row = json.loads(raw.decode("utf-8"))
             except ValueError as e:
-                raise UserError(f"{path}:{number} is no JSON: {e}") from e
+                if not raw.endswith(b"\n") and _is_sample(before):
+                    return
+                raise UserError(f"{path}:{number} is no JSON in UTF-8: {e}") from e
             if not isinstance(row, dict):
                 raise UserError(f"{path}:{number} is not an object with prompt and completion")
-            yield number, row
+            yield number, (before := row)
+
+
+def _is_sample(row: Mapping[str, Any]) -> bool:
+    """Of a run's `samples.jsonl`?"""
+    return "update" in row and "row" in row
 
 
 def _samples(
     path: Path, method: str, update: int | None, rows: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[str, Completion]]:
-    """Validation samples of one update; after a weight event, the side after it."""
-    agent = rows[0].get("agent")
+    """Validation samples of one update, as exported; after a weight event, the side after it."""
     mine = [
         r
         for r in rows
-        if r.get("agent") == agent
-        and r.get("split", "validation") == "validation"
-        and r.get("side") != "before"
+        if r.get("split", "validation") == "validation" and r.get("side") != "before"
     ]
-    updates = sorted({int(r["update"]) for r in mine})
-    if update is None and updates:
+    agents = sorted({str(r.get("agent", "")) for r in mine})
+    if len(agents) > 1:
+        raise UserError(
+            f"{path} holds samples of {len(agents)} agents ({', '.join(agents)}), whose texts are "
+            "not of one method: write the lines of one agent to a file and give METHOD=FILE"
+        )
+    # a masked policy is two policies, and what is reported of it is the exported one
+    exported = [r for r in mine if r.get("policy", "exported") == "exported"]
+    masked = len(exported) < len(mine)
+    updates = sorted({int(r["update"]) for r in exported})
+    if not updates:
+        raise UserError(f"{path} has no validation samples of the policy as exported")
+    if update is None:
         update = updates[-1]
     if update not in updates:
-        have = ", ".join(map(str, updates)) or "none"
+        have = ", ".join(map(str, updates))
         raise UserError(f"{path} has no validation samples of update {update}; it has: {have}")
-    for row in mine:
+    for row in exported:
         if int(row["update"]) == update:
-            yield method, _completion(row, f"{path}, update {update}")
+            yield method, replace(_completion(row, f"{path}, update {update}"), unmasked=masked)
 
 
 def _method_of_run(path: Path) -> str:
@@ -154,7 +175,10 @@ def _completion(row: Mapping[str, Any], where: str) -> Completion:
         values = row.get(family) or {}
         if not isinstance(values, dict):
             raise UserError(f"{where}: '{family}' is not a mapping from metric to number")
-        scores |= {str(k): float(v) for k, v in values.items() if _is_number(v)}
+        for name, value in values.items():
+            if _is_number(value):
+                # a judge may be called like a reward
+                scores[f"{family}.{name}" if name in scores else str(name)] = float(value)
     return Completion(_shown(row["prompt"]), _shown(row["completion"]), scores)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 from tether.reports.rating_form import form_page
 from tether.studies.human.balance import spread
 from tether.studies.human.completions import Completion, Pool, shared_prompts
@@ -78,12 +79,14 @@ class Prepared:
 
 
 def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
-    """Write `folder/forms/form-01.html`... and `folder/key.json`.
+    """Write `folder/forms/form-01.html`... and `folder/key.json`, each whole, the key last: a study
+    without a key was not written to its end.
 
     Raises:
-        UserError: nothing shared by the methods, settings out of range, or a folder in use.
+        UserError: nothing shared by the methods, settings out of range, fewer texts in a form than
+            attention checks, or a folder in use.
     """
-    _check(design, folder)
+    check(design, folder)
     rng = random.Random(f"tether human study {design.seed}")
     shared = shared_prompts(pool)
     chosen = sorted(rng.sample(range(len(shared)), min(design.items, len(shared))))
@@ -92,14 +95,17 @@ def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
     kinds, units, same = _units(texts, list(pool), len(prompts), design)
     if not units:
         raise UserError("all texts of a prompt are equal, for every prompt: nothing to compare")
-    sheets = _sheets(kinds, units, design, rng)
+    items = 1 + max(i for i, _ in units)
+    forms = math.ceil(items * kinds / design.per_form)
+    _enough(items * kinds // forms, design)
+    sheets = _sheets(items, kinds, forms, units, design, rng)
+    _enough(min(map(len, sheets)), design)
     key = _key(texts, list(pool), sheets, design, rng)
     key["study"] = hashlib.sha256(_json(key).encode()).hexdigest()[:12]
     pages = {name: form_page(_form(key, name)) for name in key["forms"]}
-    (folder / FORMS).mkdir(parents=True, exist_ok=True)
-    (folder / KEY).write_text(_json(key), encoding="utf-8")
     for name, text in pages.items():
-        (folder / FORMS / f"{name}.html").write_text(text, encoding="utf-8")
+        write_whole(folder / FORMS / f"{name}.html", text)
+    write_whole(folder / KEY, _json(key))
     sizes = [len(s) for s in sheets]
     return Prepared(
         forms=[folder / FORMS / f"{name}.html" for name in pages],
@@ -111,7 +117,8 @@ def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
     )
 
 
-def _check(design: Design, folder: Path) -> None:
+def check(design: Design, folder: Path) -> None:
+    """What can be known before a completion is read. Raises UserError."""
     for name, least in (("items", 1), ("raters", 1), ("per_form", 1), ("checks", 0), ("points", 2)):
         if getattr(design, name) < least:
             raise UserError(f"{name} must be at least {least}, not {getattr(design, name)}")
@@ -120,8 +127,27 @@ def _check(design: Design, folder: Path) -> None:
             f"allowed failures must be 0 to the number of checks ({design.checks}), "
             f"not {design.allowed}"
         )
-    if (folder / KEY).exists() or any((folder / FORMS).glob("*.html")):
+    _enough(design.per_form, design)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; give a new folder")
+    if (folder / KEY).exists():
         raise UserError(f"{folder} already holds a study; give a new folder")
+    if any((folder / FORMS).glob("*.html")):
+        raise UserError(
+            f"{folder} holds forms but no {KEY}: the study was not written to its end, or its key "
+            "lies elsewhere; give a new folder"
+        )
+
+
+def _enough(texts: int, design: Design) -> None:
+    """Raises UserError where a form of so many texts has no place for its attention checks."""
+    if texts < design.checks:
+        what = "text" if design.kind == "likert" else "pair"
+        raise UserError(
+            f"a form of {texts} {what}{'s' if texts != 1 else ''} has no place for {design.checks} "
+            "attention checks, which stand apart and never first; lower --checks, or raise "
+            "--per-form or the number of prompts"
+        )
 
 
 def _texts(pool: Pool, prompts: Sequence[str], rng: random.Random) -> list[dict[str, Any]]:
@@ -165,17 +191,17 @@ def _units(
 
 
 def _sheets(
+    items: int,
     kinds: int,
+    forms: int,
     units: dict[tuple[int, int], tuple[str, ...]],
     design: Design,
     rng: random.Random,
 ) -> list[list[tuple[str, ...]]]:
-    """Texts or pairs of every form, in the order in which they are shown.
+    """Texts or pairs of every form, in the order in which they are shown; `forms` a round.
 
     Each of `raters` rounds deals all units to forms of its own, so nobody rates a text twice.
     """
-    items = 1 + max(i for i, _ in units)
-    forms = math.ceil(items * kinds / design.per_form)
     sheets: list[list[tuple[str, ...]]] = []
     for _ in range(design.raters):
         dealt: list[list[tuple[int, int]]] = [[] for _ in range(forms)]
@@ -247,11 +273,11 @@ def _rule(design: Design) -> str:
 
 def _places(units: int, checks: int, rng: random.Random) -> list[int]:
     """Where checks are put in, from the end: one in each of `checks` equal stretches, never the
-    first thing that a rater sees."""
+    first thing that a rater sees. At most as many checks as units."""
     out = []
     for c in range(checks):
         first, last = units * c // checks, units * (c + 1) // checks
-        out.append(rng.randint(min(first + 1, last), last))
+        out.append(rng.randint(first + 1, last))
     return sorted(out, reverse=True)
 
 
@@ -321,6 +347,11 @@ def _notes(
     if named:
         notes.append(
             f"Some texts contain the name of a method themselves: {', '.join(sorted(named))}."
+        )
+    unmasked = [m for m, of in pool.items() if any(c.unmasked for cs in of.values() for c in cs)]
+    if unmasked:
+        notes.append(
+            f"A masked policy is shown as exported, without its mask: {', '.join(unmasked)}."
         )
     return notes
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import hashlib
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,15 +91,19 @@ def read_key(path: Path) -> Key:
 
 
 def read_sheets(paths: Sequence[Path], key: Key) -> list[Sheet]:
-    """Exported CSV files, or folders of them. A file may hold several forms, one after another.
+    """Exported CSV files, or folders of them. A file may hold several forms, one after another; a
+    file that is named twice, by whatever path, counts once.
 
     Raises:
-        UserError: no file, a line that does not belong to the study, an answer that the form does
-            not offer, or one form by one rater twice.
+        UserError: no file, a copy of a file, a line that does not belong to the study, an answer
+            that the form does not offer, or one form by one rater twice.
     """
     sheets: list[Sheet] = []
     seen: dict[tuple[str, str], str] = {}
+    copies: dict[bytes, Path] = {}
     for file in _files(paths):
+        if (same := copies.setdefault(_digest(file), file)) != file:
+            raise UserError(f"{file} is a copy of {same}: remove one, an answer counts once")
         for sheet in _read(file, key):
             before = seen.setdefault((sheet.form, sheet.rater), sheet.file)
             if before != sheet.file:
@@ -122,6 +129,7 @@ def check(sheet: Sheet, key: Key) -> Checked:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
+    """Each file once, under the first path that names it."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -133,7 +141,16 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             found.append(path)
         else:
             raise UserError(f"there is no file '{path}'")
-    return found
+    once: dict[Path, Path] = {}
+    for file in found:
+        once.setdefault(file.resolve(), file)
+    return list(once.values())
+
+
+def _digest(file: Path) -> bytes:
+    """Of what was answered: line ends and a byte order mark are the program's that saved it."""
+    data = file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
+    return hashlib.sha256(data.strip()).digest()
 
 
 def _read(file: Path, key: Key) -> Iterator[Sheet]:
@@ -182,6 +199,9 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _seconds(text: str, where: str) -> float:
     try:
-        return float(text or 0)
+        seconds = float(text or 0)
     except ValueError:
-        raise UserError(f"{where}: '{text}' is no number of seconds") from None
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise UserError(f"{where}: '{text}' is no number of seconds")
+    return seconds
