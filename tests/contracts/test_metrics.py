@@ -12,12 +12,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import pytest_terminal_summary
 from tests.unit.metrics.test_adapters import Entails, save_bert
 from tests.wordnet_for_tests import write_wordnet
 from tether.config.catalog import CATALOG, kinds, load
@@ -257,6 +259,24 @@ def test_metric_has_a_card(name: str) -> None:
 def test_metric_gauges_have_a_limit() -> None:
     """One for all that are measured from a model's scores, in the same page."""
     assert f"1,000 texts of scores may take {LIMIT:g} s" in " ".join(PAGE.split())
+
+
+def test_metric_table_is_printed() -> None:
+    """At the end of the run: a row a metric, what it took beside what it may take."""
+    lines: list[str] = []
+    slow = ("slow", "own 1", "0.5", "9.99", "0.10", "10", "")
+    absent = ("absent", "own 2", "-", "-", "-", "600", "needs: a program")
+    reports = [SimpleNamespace(user_properties=[("metric", row)]) for row in (slow, absent)]
+    reporter: Any = SimpleNamespace(
+        stats={"passed": reports[:1], "skipped": reports[1:], "": [object()]},
+        section=lines.append,
+        write_line=lines.append,
+    )
+    pytest_terminal_summary(reporter)
+    title, head, *rows = [" ".join(line.split()) for line in lines]
+    assert title == "metrics on 1,000 rows"
+    assert head == "metric version value 1,000 rows, s again, s card, s"
+    assert rows == ["absent own 2 - - - 600 needs: a program", "slow own 1 0.5 9.99 0.10 10"]
 
 
 LIMIT = 5.0
