@@ -6,17 +6,20 @@ is asked what it needs. What was seen is printed as a table at the end of the ru
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import pytest_terminal_summary
 from tests.unit.metrics.test_adapters import Entails, save_bert
 from tests.wordnet_for_tests import write_wordnet
 from tether.config.catalog import CATALOG, kinds, load
@@ -111,7 +114,8 @@ def ready(name: str, folder: Path, record_property: Callable[[str, object], None
             metric.check()
     except UserError as e:
         assert name in NEEDS and NEEDS[name] in str(e) and "\n" not in str(e)
-        record_property("metric", (name, metric.version, "-", "-", "-", "-", f"needs: {e}"))
+        limit = f"{metric.seconds_per_1000:g}"
+        record_property("metric", (name, metric.version, "-", "-", "-", limit, f"needs: {e}"))
         pytest.skip(str(e))
     return metric
 
@@ -173,6 +177,27 @@ def test_metric_with_several_references_and_duplicates(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_metric_reads_prompts_only_where_it_says_so(
+    name: str, folder: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Without prompts: refused in one line, or the same numbers as with any. Texts of one prompt
+    are scored apart, equal ones alike."""
+    metric = ready(name, folder, record_property)
+    given = samples([sentence(1, 6), "dog", sentence(1, 6)])
+    bare = dataclasses.replace(given, prompts=None)
+    result = metric(given)
+    if metric.needs_prompts:
+        with pytest.raises(UserError, match=f"^{name} reads the prompts, and none are given$"):
+            metric(bare)
+        other = metric(dataclasses.replace(given, prompts=["eeee"] * 3))
+        assert other.per_sample != result.per_sample
+    else:
+        assert metric(bare) == result
+    assert result.per_sample is not None and result.per_sample[0] == result.per_sample[2]
+    assert metric.signature == result.signature
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_metric_as_a_reward(
     name: str, folder: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -223,11 +248,35 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="u
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metric_has_a_card(name: str) -> None:
-    """A row in docs/metrics.md that gives its limit."""
+    """A row in docs/metrics.md that gives its time and limit."""
     rows = [r for r in PAGE.splitlines() if r.startswith(f"| `{name}` |") and r.count(" | ") == 5]
     assert len(rows) == 1, f"{len(rows)} cards of {name}"
-    limit = rows[0].split(" | ")[-1].split(" / ")[-1].rstrip(" |")
+    seconds, limit = rows[0].split(" | ")[-1].rstrip(" |").split(" / ")
     assert float(limit) == load("metric", name).seconds_per_1000
+    assert seconds == "-" if name in NEEDS else 0 < float(seconds) < float(limit)
+
+
+def test_metric_gauges_have_a_limit() -> None:
+    """One for all that are measured from a model's scores, in the same page."""
+    assert f"1,000 texts of scores may take {LIMIT:g} s" in " ".join(PAGE.split())
+
+
+def test_metric_table_is_printed() -> None:
+    """At the end of the run: a row a metric, what it took beside what it may take."""
+    lines: list[str] = []
+    slow = ("slow", "own 1", "0.5", "9.99", "0.10", "10", "")
+    absent = ("absent", "own 2", "-", "-", "-", "600", "needs: a program")
+    reports = [SimpleNamespace(user_properties=[("metric", row)]) for row in (slow, absent)]
+    reporter: Any = SimpleNamespace(
+        stats={"passed": reports[:1], "skipped": reports[1:], "": [object()]},
+        section=lines.append,
+        write_line=lines.append,
+    )
+    pytest_terminal_summary(reporter)
+    title, head, *rows = [" ".join(line.split()) for line in lines]
+    assert title == "metrics on 1,000 rows"
+    assert head == "metric version value 1,000 rows, s again, s card, s"
+    assert rows == ["absent own 2 - - - 600 needs: a program", "slow own 1 0.5 9.99 0.10 10"]
 
 
 LIMIT = 5.0

@@ -46,7 +46,13 @@ class Row:
     text: str
     references: tuple[str, ...] = ()
     prompt: str = ""
+    """Empty for a metric that does not read prompts."""
     extra: tuple[Any, ...] = ()
+    written: str = field(init=False, repr=False, default="")
+    """`extra` as text: 1, 1.0 and True are equal in Python and another value to a metric."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "written", repr(self.extra))
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,7 @@ class MetricResult:
     @property
     def signature(self) -> str:
         """`name|version|setting=value|...`, settings by name."""
-        pairs = [f"{k}={self.settings[k]}" for k in sorted(self.settings)]
-        return "|".join([self.name, self.version, *pairs])
+        return signature(self.name, self.version, self.settings)
 
 
 class ScoreCache:
@@ -115,7 +120,8 @@ class Metric(ABC):
     """Time that 1,000 rows of a sentence may take on one core, the card's limit; of a metric with a
     model for a model of no size."""
     beside: ClassVar[tuple[str, ...]] = ("batch_size", "device")
-    """Settings that change no number: left out of the result's settings and signature."""
+    """Settings that change no number, also those of its parts: left out of the result's settings
+    and signature."""
     cache_rows: ClassVar[int] = 20_000
 
     def __post_init__(self) -> None:
@@ -124,19 +130,30 @@ class Metric(ABC):
 
     @property
     def version(self) -> str:
-        """Implementation and its version."""
+        """Implementation and its version; with a model also the hash of its weights, since a path
+        says nothing about them. May load what it names."""
         return installed(self.package) if self.package else f"tether/{self.revision}"
 
     @property
     def settings(self) -> dict[str, Any]:
         """The fields that decide the number, as a file holds them."""
         names = [f.name for f in dataclasses.fields(self) if f.init and f.name not in self.beside]
-        return {name: plain(getattr(self, name)) for name in names}
+        return {name: _without(plain(getattr(self, name)), self.beside) for name in names}
+
+    @property
+    def signature(self) -> str:
+        """As that of its results."""
+        return signature(self.name, self.version, self.settings)
 
     @property
     def cached(self) -> bool:
         """Whether a row's score is a function of the row alone."""
         return True
+
+    @property
+    def needs_prompts(self) -> bool:
+        """Whether it reads the prompts, as it is set: only then do rows have them."""
+        return False
 
     @property
     def best(self) -> float:
@@ -175,7 +192,8 @@ class Metric(ABC):
         return value if self.higher_is_better else -value
 
     def __call__(self, samples: Samples) -> MetricResult:
-        """Measure. Raises UserError: references or columns are missing, or a row's are empty."""
+        """Measure. Raises UserError: references, prompts or columns are missing, or a row's
+        references are empty."""
         rows = self.rows(samples)
         scores = self._scores(rows) if self.per_sample else []
         of_corpus: Scored = ()
@@ -199,9 +217,7 @@ class Metric(ABC):
         if self.needs_references:
             references = _references(self.name, samples)
         extra = [_column(self.name, samples, c) for c in self.columns()]
-        prompts = samples.prompts if samples.prompts is not None else [""] * n
-        if len(prompts) != n:
-            raise UserError(f"{self.name}: {len(prompts)} prompts for {n} texts")
+        prompts = _prompts(self.name, samples) if self.needs_prompts else [""] * n
         return [
             Row(samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra))
             for i in range(n)
@@ -239,6 +255,14 @@ def _references(name: str, samples: Samples) -> list[tuple[str, ...]]:
     return out
 
 
+def _prompts(name: str, samples: Samples) -> Sequence[str]:
+    if samples.prompts is None:
+        raise UserError(f"{name} reads the prompts, and none are given")
+    if len(samples.prompts) != len(samples):
+        raise UserError(f"{name}: {len(samples.prompts)} prompts for {len(samples)} texts")
+    return samples.prompts
+
+
 def _column(name: str, samples: Samples, column: str) -> Sequence[Any]:
     if column not in samples.columns:
         raise UserError(f"{name} reads the column {column!r}; there are {sorted(samples.columns)}")
@@ -256,6 +280,18 @@ def frozen(value: Any) -> Any:
         return tuple((k, frozen(v)) for k, v in value.items())
     if isinstance(value, list | tuple):
         return tuple(frozen(v) for v in value)
+    return value
+
+
+def signature(name: str, version: str, settings: Mapping[str, Any]) -> str:
+    """`name|version|setting=value|...`, settings by name."""
+    return "|".join([name, version, *(f"{k}={settings[k]}" for k in sorted(settings))])
+
+
+def _without(value: Any, names: Sequence[str]) -> Any:
+    """A setting without those names, at every depth."""
+    if isinstance(value, dict):
+        return {k: _without(v, names) for k, v in value.items() if k not in names}
     return value
 
 

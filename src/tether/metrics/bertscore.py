@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether.config.errors import UserError
-from tether.metrics.base import Metric, Row, Scored, missing
+from tether.metrics.base import Metric, Row, Scored, installed, missing
 
 
 @dataclass
@@ -42,12 +43,31 @@ class BertScore(Metric):
     name: ClassVar[str] = "bert_score"
     package: ClassVar[str] = "bert-score"
     parts: ClassVar[tuple[str, ...]] = ("precision", "recall")
-    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """Of F: it has none where P and R have opposite signs. P and R themselves are cosines, in
+    [-1, 1]; rescaled, (x - b) / (1 - b) of these, at least -(1 + b) / (1 - b)."""
     seconds_per_1000: ClassVar[float] = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._scorer: Any = None
+        self._version = ""
+
+    @property
+    def version(self) -> str:
+        """bert-score, what loads the encoder, and the hash of its weights."""
+        self.prepare()
+        if not self._version:
+            from tether.metrics.sentence_pairs import weights_version
+
+            libraries = f"{installed(self.package)}, {installed('transformers')}"
+            self._version = f"{libraries}, {weights_version(self._scorer._model)}"
+        return self._version
+
+    @property
+    def best(self) -> float:
+        """Of a text that is its reference, rescaled or not."""
+        return 1.0
 
     def check(self) -> None:
         library = self._library()

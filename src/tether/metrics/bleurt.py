@@ -39,6 +39,12 @@ class Bleurt(Metric):
         super().__post_init__()
         self._model: PairModel | None = None
 
+    @property
+    def version(self) -> str:
+        self.prepare()
+        assert self._model is not None
+        return str(self._model.version)
+
     def check(self) -> None:
         if not self.model:
             raise UserError(f"bleurt needs `model`: the folder or hub id of {_EXAMPLE}")

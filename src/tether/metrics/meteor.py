@@ -2,7 +2,7 @@
 penalty.
 
     P = m / words of the text, R = m / words of the reference, m = aligned words
-    F = P R / (alpha P + (1 - alpha) R)
+    F = P R / (alpha P + (1 - alpha) R),   1 / F = alpha / R + (1 - alpha) / P
     METEOR = F (1 - gamma (chunks / m)^beta); of several references the best
 
 Source: Lavie and Agarwal 2007 with nltk's parameters (alpha .9, beta 3, gamma .5), those that HF
@@ -54,7 +54,9 @@ class Meteor(Metric):
     synonyms: bool = True
     """Off: exact words and stems only. Needs no WordNet; another number, as the signature says."""
     alpha: float = 0.9
-    """Weight of precision against recall: .9 counts recall nine times."""
+    """Weight of recall in the harmonic mean of recall and precision, whose weight is 1 - alpha: .9
+    counts recall nine times, as in the first METEOR (Banerjee and Lavie 2005, 10 P R / (R + 9 P));
+    1 is recall alone, 0 precision alone."""
     beta: float = 3.0
     """Exponent of the fragmentation penalty."""
     gamma: float = 0.5

@@ -7,11 +7,12 @@
     P = geometric mean of P_1..P_4;  R = R_ref^(1 - lambda) R_T^lambda;  F = 2 P R / (P + R)
 
 g runs over the text's n-grams in P, the reference's in R. Of several references the one with the
-best F counts. Orders above 1 that are 0 become `smoothing`, as in the authors' code; a text without
-any supported word has P = 0.
+best F counts. Orders above 1 that are 0 become `smoothing`, as in the authors' code (below); a text
+without any supported word has P = 0.
 Source: Dhingra et al. 2019, "Handling Divergent Reference Texts when Evaluating Table-to-Text
-Generation", sections 3 and 4; google-research/language@1f1c7c5, language/table_text_eval (a test
-holds these numbers against values made with it).
+Generation", sections 3 and 4; the authors' code is google-research/language@865fae6,
+language/table_text_eval/table_text_eval.py, `parent` with `overlap_probability` and
+`_mention_probability` (a test holds these numbers against values made with that commit).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Parent(Metric):
 
     table: str = "table"
     """Column of tables: a list of entries, each [attribute, value], [head, relation, tail] or a
-    value alone. Values are compared, of triples head and tail."""
+    value alone; or a mapping attribute: value. Values are compared, of triples head and tail; all
+    are text or numbers, and an empty one (null) is left out."""
     weight: float = 0.5
     """lambda: share of the recall against the table in the recall, as an exponent."""
     order: int = 4
@@ -46,7 +48,7 @@ class Parent(Metric):
     """In place of a precision or recall of 0 at the orders above 1, and of a recall of 0."""
     tokens: Literal["words", "split"] = "words"
     """words: lower-cased, punctuation on its own; split: lower-cased, at spaces (the authors'
-    script, which expects tokenised text)."""
+    script, google-research/language@865fae6, which expects tokenised text)."""
 
     name: ClassVar[str] = "parent"
     parts: ClassVar[tuple[str, ...]] = ("precision", "recall")
@@ -69,11 +71,12 @@ class Parent(Metric):
     def rows(self, samples: Samples) -> list[Row]:
         rows = super().rows(samples)
         for i, row in enumerate(rows):
-            if not _values(row.extra[0]):
-                raise UserError(
-                    f"parent: row {i + 1} has no table in {self.table!r} "
-                    f"({samples.columns[self.table][i]!r:.60}); entries are [attribute, value]"
-                )
+            if _values(row.extra[0], i + 1):
+                continue
+            raise UserError(
+                f"parent: row {i + 1} has no table in {self.table!r} "
+                f"({samples.columns[self.table][i]!r:.60}); entries are [attribute, value]"
+            )
         return rows
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
@@ -83,7 +86,7 @@ class Parent(Metric):
         text = self._words(row.text, self.tokens)
         if not text:
             return (0.0, 0.0, 0.0)
-        values = [self._words(v, self.tokens) for v in _values(row.extra[0])]
+        values = [self._words(v, self.tokens) for v in _values(row.extra[0], 0)]
         values = [v for v in values if v]
         told = [_common(v, text) / len(v) for v in values]
         table_recall = (math.fsum(told) / len(told) if told else 0.0) or self.smoothing
@@ -123,7 +126,8 @@ def _precision(mine: Counter[Any], theirs: Counter[Any], support: dict[Any, floa
 
 
 def _recall(mine: Counter[Any], theirs: Counter[Any], support: dict[Any, float]) -> float:
-    """1 where nothing of the reference stands in the table: there is nothing to recall."""
+    """1 where nothing of the reference stands in the table: there is nothing to recall (as in
+    google-research/language@865fae6)."""
     total = math.fsum(c * support[g] for g, c in theirs.items())
     if not total:
         return 1.0
@@ -150,22 +154,35 @@ def _common(a: Words, b: Words) -> int:
     return row[-1]
 
 
-def _values(table: Any) -> list[str]:
-    """The text of each entry that is compared."""
+def _values(table: Any, row: int) -> list[str]:
+    """The text of each entry that is compared, of a table that `frozen` has been at (a mapping is
+    its pairs by then). Raises UserError with the row's number."""
+    if table is not None and not isinstance(table, tuple):
+        raise _not_a_table(table, row)
     out = []
     for entry in table or ():
-        if isinstance(entry, str):
-            out.append(entry)
-        elif len(entry) == 2:
-            out.append(str(entry[1]))
-        elif len(entry) == 3:
-            out.append(f"{entry[0]} {entry[2]}")
-        else:
-            raise UserError(
-                f"parent: a table entry is [attribute, value], [head, relation, tail] or a value, "
-                f"not {entry!r:.60}"
-            )
+        parts = entry if isinstance(entry, tuple) else (entry,)
+        if not 1 <= len(parts) <= 3 or (len(parts) == 1 and parts is entry):
+            raise _not_a_table(entry, row)
+        texts = [_part(p, entry, row) for p in parts]
+        out.append(f"{texts[0]} {texts[2]}" if len(texts) == 3 else texts[-1])
     return [v for v in out if v.strip()]
+
+
+def _part(value: Any, entry: Any, row: int) -> str:
+    """Text of an attribute or value: nested lists and mappings have none of their own."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return str(value)
+    raise _not_a_table(entry, row)
+
+
+def _not_a_table(found: Any, row: int) -> UserError:
+    return UserError(
+        f"parent: row {row} holds {found!r:.60} as a table or an entry of one; a table is a list "
+        "of entries [attribute, value], [head, relation, tail] or a value, each text or a number"
+    )
 
 
 def _words(text: str, how: str) -> Words:

@@ -6,12 +6,15 @@ Support of `bleurt` and `summac`; no metric of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tether.config.errors import UserError
+from tether.core.weights import fingerprint
+from tether.metrics.base import installed
 
 
 class PairModel:
@@ -25,6 +28,11 @@ class PairModel:
         self.labels = [str(names[i]) for i in range(int(module.config.num_labels))]
         positions = getattr(module.config, "max_position_embeddings", None)
         self.limit = min(int(positions or 512), 512)
+
+    @cached_property
+    def version(self) -> str:
+        """What computes, and the hash of the weights: of a path they may change."""
+        return f"{installed('transformers')}, {weights_version(self.module)}"
 
     def logits(self, pairs: Sequence[tuple[str, str]], batch_size: int) -> Tensor:
         """[pairs, labels] fp32 on the CPU; longer pairs lose the end of the longer text."""
@@ -40,6 +48,11 @@ class PairModel:
                 ).to(self.device)  # fmt: skip
                 out[index] = self.module(**given).logits.float().cpu()
         return out
+
+
+def weights_version(module: Any) -> str:
+    """`weights HASH`: 12 hexadecimal digits of all weights and buffers of a model."""
+    return f"weights {fingerprint(module)[:12]}"
 
 
 def load_pair_model(metric: str, path: str, device: str, example: str) -> PairModel:

@@ -28,7 +28,8 @@ class _ByOverlap(Metric):
     """The value is the inner metric's over all rows; its own parts make place for the subsets'."""
 
     column: str = "overlap_subset"
-    """Column that says where a row belongs: true (overlap), false (non-overlap) or nothing."""
+    """Column that says where a row belongs: true or 1 (overlap), false or 0 (non-overlap), or
+    nothing."""
 
     parts: ClassVar[tuple[str, ...]] = ("overlap", "non_overlap")
     """The inner metric over each subset; a subset without rows has none."""
@@ -41,6 +42,10 @@ class _ByOverlap(Metric):
     @property
     def version(self) -> str:
         return self.inner.version
+
+    @property
+    def needs_prompts(self) -> bool:
+        return self.inner.needs_prompts
 
     def columns(self) -> tuple[str, ...]:
         return (*self.inner.columns(), self.column)
@@ -55,10 +60,11 @@ class _ByOverlap(Metric):
         self.inner.rows(samples)  # what the inner metric has to say about them
         rows = super().rows(samples)
         for i, row in enumerate(rows):
+            # 1 and 1.0 are equal to True: a CSV has them where a value is missing elsewhere
             if row.extra[-1] not in (True, False, None):
                 raise UserError(
                     f"{self.name}: row {i + 1} holds {row.extra[-1]!r:.40} in {self.column!r},"
-                    " expected true, false or nothing"
+                    " expected true (or 1), false (or 0) or nothing"
                 )
         return rows
 
@@ -73,7 +79,7 @@ class _ByOverlap(Metric):
             return self.inner.corpus(mine, [scores[i] for i in wanted])[0]
 
         whole = range(len(rows))
-        subsets = ([i for i in whole if rows[i].extra[-1] is which] for which in (True, False))
+        subsets = ([i for i in whole if rows[i].extra[-1] == which] for which in (True, False))
         return (over(whole), *map(over, subsets))
 
     def __call__(self, samples: Samples) -> MetricResult:
@@ -112,7 +118,8 @@ class SacreBleuByOverlap(_ByOverlap):
 
     name: ClassVar[str] = "sacre_bleu_by_overlap"
     package: ClassVar[str] = "sacrebleu"
-    seconds_per_1000: ClassVar[float] = SacreBleu.seconds_per_1000
+    seconds_per_1000: ClassVar[float] = 2 * SacreBleu.seconds_per_1000
+    """Pooled over all rows, then over those of each subset."""
 
     @property
     def inner(self) -> Metric:

@@ -50,6 +50,15 @@ class SummaC(Metric):
         super().__post_init__()
         self._model: Any = None
 
+    @property
+    def needs_prompts(self) -> bool:
+        return True
+
+    @property
+    def version(self) -> str:
+        self.prepare()
+        return str(self._model.version)
+
     def check(self) -> None:
         if not self.model:
             raise UserError(f"summac needs `model`: the folder or hub id of {_EXAMPLE}")

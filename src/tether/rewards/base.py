@@ -33,6 +33,17 @@ class Reward:
         return type(self).__name__
 
     @property
+    def version(self) -> str:
+        """What decides its numbers beside its settings, such as the hash of a model's weights.
+        Empty where nothing does. May load what it names."""
+        return ""
+
+    @property
+    def needs_prompts(self) -> bool:
+        """Whether it reads the prompts, as it is set; a run always has them, a metric may not."""
+        return getattr(self, "reads", None) != "completion"
+
+    @property
     def is_async(self) -> bool:
         """True where `__call__` returns an awaitable."""
         return False

@@ -18,6 +18,7 @@ import torch
 
 from tether.config.errors import UserError
 from tether.config.nearest import nearest, unknown
+from tether.metrics.sentence_pairs import weights_version
 from tether.models.classifier_loading import load_classifier
 from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
@@ -55,6 +56,7 @@ class ClassifierReward(Reward):
 
     def __post_init__(self) -> None:
         self._loaded: Any = None
+        self._version = ""
         self._lock = threading.Lock()
 
     def check(self) -> None:
@@ -84,6 +86,18 @@ class ClassifierReward(Reward):
                     max_tokens=self.max_tokens,
                 )
             return self._loaded
+
+    @property
+    def version(self) -> str:
+        """Hash of the weights, the limit of tokens, and what `normalise` takes off; empty for a
+        classifier without a module, given from outside."""
+        model = self.classifier
+        if getattr(model, "module", None) is not None and not self._version:
+            own = [weights_version(model.module), f"{model.max_tokens} tokens"]
+            if self.normalise is not None:
+                own.append("scale {!r} {!r}".format(*self.scale))
+            self._version = ", ".join(own)
+        return self._version
 
     @property
     def index(self) -> int:

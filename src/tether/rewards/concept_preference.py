@@ -46,6 +46,16 @@ class ConceptPreference(Reward):
             metric=self.metric, references=self.references, missing=self.missing
         )
 
+    @property
+    def version(self) -> str:
+        own = [self.preference.version, self._overlap.version if self.meteor_coef else ""]
+        return ", ".join(v for v in own if v)
+
+    @property
+    def needs_prompts(self) -> bool:
+        overlap = self.meteor_coef != 0 and self._overlap.needs_prompts
+        return self.preference.needs_prompts or overlap
+
     def needs(self) -> tuple[str, ...]:
         others = self._overlap.needs() if self.meteor_coef else ()
         return (self.concepts, *self.preference.needs(), *others)

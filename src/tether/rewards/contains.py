@@ -25,6 +25,10 @@ class ContainsReward(Reward):
     absent: bool = False
     """Reward their absence: the score is 1 - score (any, share) or its negative (count)."""
 
+    @property
+    def needs_prompts(self) -> bool:
+        return False
+
     def check(self) -> None:
         if not self.words or not all(self.words):
             raise UserError("a contains reward needs `words`: a list of words, none of them empty")

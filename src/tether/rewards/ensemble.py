@@ -82,6 +82,10 @@ class EnsembleReward(Reward):
         out._members = list(members)
         return out
 
+    @property
+    def version(self) -> str:
+        return ", ".join(m.version for m in self._members)
+
     def check(self) -> None:
         if len(self.paths) < 2:
             raise UserError(

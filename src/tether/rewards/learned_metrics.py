@@ -6,6 +6,7 @@ report calls a metric are then one piece of code with one setting.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -23,6 +24,19 @@ class _Learned(Metric):
     bounds: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     seconds_per_1000: ClassVar[float] = 5.0
 
+    @property
+    @abstractmethod
+    def reward(self) -> Reward:
+        """What measures."""
+
+    @property
+    def version(self) -> str:
+        return ", ".join(v for v in (super().version, self.reward.version) if v)
+
+    @property
+    def needs_prompts(self) -> bool:
+        return self.reward.needs_prompts
+
 
 @dataclass
 class LearnedClassifier(_Learned):
@@ -32,6 +46,10 @@ class LearnedClassifier(_Learned):
     """As a classifier reward: path, label, output, reads ..."""
 
     name: ClassVar[str] = "classifier"
+
+    @property
+    def reward(self) -> Reward:
+        return self.classifier
 
     @property
     def best(self) -> float:
@@ -57,6 +75,10 @@ class PreferenceModel(_Learned):
     any other that needs no column of the data."""
 
     name: ClassVar[str] = "preference"
+
+    @property
+    def reward(self) -> Reward:
+        return self.model
 
     def check(self) -> None:
         if self.model.needs():
@@ -102,6 +124,14 @@ class IntentAccuracy(_Learned):
 
     name: ClassVar[str] = "intent_accuracy"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    @property
+    def reward(self) -> Reward:
+        return self.classifier
+
+    @property
+    def needs_prompts(self) -> bool:
+        return self.reads != "completion"
 
     def columns(self) -> tuple[str, ...]:
         return (self.intent,)

@@ -21,6 +21,10 @@ class LengthReward(Reward):
     unit: Literal["tokens", "words", "characters"] = "tokens"
     """Of `target`. Tokens include the stop token."""
 
+    @property
+    def needs_prompts(self) -> bool:
+        return False
+
     def check(self) -> None:
         if self.target is not None and self.target < 1:
             raise UserError(f"length reward: target is {self.target}; it must be at least 1")

@@ -9,6 +9,7 @@ A policy games it by repeating heavy words, which is what quickstart shows.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import math
 import re
@@ -111,6 +112,12 @@ class LexiconReward(Reward):
         if not self.path:
             raise UserError("a lexicon reward needs `path`: a file of words with weights")
         return read_lexicon(self.path)
+
+    @cached_property
+    def version(self) -> str:  # type: ignore[override]
+        """`words HASH`: 12 hexadecimal digits of the words with their weights."""
+        content = json.dumps(sorted(self._weights.items()))
+        return f"words {hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
     def check(self) -> None:
         self._weights  # noqa: B018  raises where the file cannot be read

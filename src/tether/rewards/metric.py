@@ -37,6 +37,14 @@ class MetricReward(Reward):
     def source(self) -> str:
         return f"metric {self.metric.name}" if self.metric is not None else "metric"
 
+    @property
+    def version(self) -> str:
+        return self._metric().version
+
+    @property
+    def needs_prompts(self) -> bool:
+        return self._metric().needs_prompts
+
     def needs(self) -> tuple[str, ...]:
         metric = self._metric()
         own = (self.references,) if metric.needs_references else ()

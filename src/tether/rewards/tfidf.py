@@ -11,6 +11,7 @@ labels that the reward never saw.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -79,14 +80,22 @@ class TfidfModel:
         ]
         return float(np.mean(right))
 
+    @property
+    def version(self) -> str:
+        """`judge HASH`: 12 hexadecimal digits of what was fitted."""
+        return f"judge {hashlib.sha256(self._content().encode()).hexdigest()[:12]}"
+
     def save(self, path: str | Path) -> None:
         """Write one JSON file, whole or not at all."""
+        write_whole(Path(path), self._content())
+
+    def _content(self) -> str:
         words = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         state = {
             "format": _FORMAT, "labels": self.labels, "ngrams": self.ngrams, "bias": self.bias,
             "words": words, "idf": self.idf.tolist(), "coef": self.coef.tolist(),
         }  # fmt: skip
-        write_whole(Path(path), json.dumps(state, ensure_ascii=False))
+        return json.dumps(state, ensure_ascii=False)
 
 
 def load_tfidf(path: str | Path) -> TfidfModel:
@@ -185,6 +194,10 @@ class TfidfJudge(Reward):
         if not self.path:
             raise UserError("a tfidf judge needs `path`: the file that fit_tfidf(...).save wrote")
         return load_tfidf(self.path)
+
+    @cached_property
+    def version(self) -> str:  # type: ignore[override]
+        return self._model.version
 
     def check(self) -> None:
         self._model  # noqa: B018  raises where the file cannot be read

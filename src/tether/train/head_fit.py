@@ -2,7 +2,8 @@
 
     loss of a step = sum of the losses of its rows / number of its rows
 
-whatever the microbatch, the last step of a pass included.
+whatever the microbatch, the last step of a pass included. Where the backbone computes in bf16, the
+gradients of the microbatches are summed in fp32 and step fp32 masters, as in a policy's run.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from tether.config.errors import UserError
-from tether.config.run import ClassifierSettings
+from tether.config.run import ClassifierSettings, OptimizerSettings
 from tether.core import weights as w
 from tether.distributed.seeds import generator
 from tether.models.classifier import TextClassifier
 from tether.models.classifier_loading import build_classifier
+from tether.train.optimizer import MasterOptimizer
 
 Say = Callable[[str], None]
 Item = TypeVar("Item")
+GROUP = "model"
+"""The optimizer's only group of weights."""
 
 
 def start_classifier(settings: ClassifierSettings, labels: list[str]) -> TextClassifier:
@@ -35,15 +39,21 @@ def start_classifier(settings: ClassifierSettings, labels: list[str]) -> TextCla
 
 
 def part_of(rows: int, half: str, share: float = 1.0) -> slice:
-    """Which of so many shuffled rows are used: the beginning of the named half, at least one row.
-
-    Raises UserError where the half has none: its row would be one of the other half.
-    """
+    """Which of so many shuffled rows are used: the beginning of the named half."""
     middle = rows // 2
     start, stop = {"all": (0, rows), "first": (0, middle), "second": (middle, rows)}[half]
-    if start == stop:
-        raise UserError(f"data: {rows} training rows have no '{half}' half; give more rows")
     return slice(start, start + max(1, round(share * (stop - start))))
+
+
+def schedule(step: int, steps: int, warmup_ratio: float) -> float:
+    """Factor of the learning rate of step number `step` (0-based) of `steps`.
+
+        min((step + 1) / W, (steps - step) / (steps - W), 1),   W = max(1, floor(ratio * steps))
+
+    Linear warm-up over W steps, then linear decay, which would reach 0 at the step after the last.
+    """
+    warm = max(1, int(warmup_ratio * steps))
+    return min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
 
 
 def fit(
@@ -54,59 +64,48 @@ def fit(
     losses: Callable[[Sequence[Item]], Tensor],
     say: Say,
 ) -> None:
-    """AdamW with linear warm-up and decay; fp32 masters where the backbone trains in bf16.
+    """AdamW on fp32 masters, gradients clipped to norm 1, with linear warm-up and decay.
 
     Args:
         rows: training rows; each is read once a pass, in an order of the seed and the pass.
         draw: (row numbers, generator) -> what the model reads of them, random crops included.
         losses: the same, or a part of it -> [n] losses with gradients.
     Raises:
-        UserError: the loss or the gradient is not finite.
+        UserError: the loss or its gradient is not finite.
     """
-    live = [p for p in module.parameters() if p.requires_grad]
-    masters = [p if p.dtype == torch.float32 else p.detach().float() for p in live]
-    optimizer = torch.optim.AdamW(masters, lr=settings.lr, weight_decay=settings.weight_decay)
+    live = w.trainable(module)
+    masters = {n: p if p.dtype == torch.float32 else p.detach().float() for n, p in live.items()}
+    optimizer = MasterOptimizer(
+        {GROUP: list(masters.values())},
+        {GROUP: list(live.values())},
+        OptimizerSettings(weight_decay=settings.weight_decay, max_grad_norm=1.0),
+        total_steps=0,
+    )
     per_epoch = -(-rows // settings.batch_size)
     steps = per_epoch * settings.epochs
-    warm = max(1, int(settings.warmup_ratio * steps))
     micro = settings.microbatch or settings.batch_size
     step, started, running = 0, time.perf_counter(), 0.0
     for epoch in range(settings.epochs):
         g = generator("classifier", settings.seed, epoch)
         order = torch.randperm(rows, generator=g)
         for index in order.split(settings.batch_size):
-            factor = min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
-            optimizer.param_groups[0]["lr"] = settings.lr * factor
             items, loss = draw(index.tolist(), g), 0.0
             for start in range(0, len(items), micro):
                 part = losses(items[start : start + micro]).sum() / len(items)
                 part.backward()  # type: ignore[no-untyped-call]
+                optimizer.gather_gradients()
                 loss += float(part.detach())
-            _take(masters, live)
-            norm = float(torch.nn.utils.clip_grad_norm_(masters, 1.0))
-            for name, value in (("loss", loss), ("gradient's norm", norm)):
-                if not math.isfinite(value):
-                    where = f"at step {step + 1} of {steps}"
-                    raise UserError(f"the {name} is {value} {where}; lower lr")
-            _step(optimizer, masters, live)
+            if not math.isfinite(loss):
+                raise UserError(f"the loss is {loss} at step {step + 1} of {steps}; lower lr")
+            lr = settings.lr * schedule(step, steps, settings.warmup_ratio)
+            norm = optimizer.step({GROUP: lr}, step)[GROUP]
+            if not math.isfinite(norm):
+                raise UserError(
+                    f"the norm of the gradient is {norm} at step {step + 1} of {steps}; lower lr"
+                )
+            w.round_(live, masters)
             running = 0.95 * running + 0.05 * loss if step else loss
             step += 1
             if step % max(1, steps // 10) == 0:
                 left = (time.perf_counter() - started) / step * (steps - step)
                 say(f"step {step} of {steps}, loss {running:.3f}, {left:.0f} s left")
-
-
-def _take(masters: list[Tensor], live: list[Any]) -> None:
-    """The gradients, to the masters."""
-    for m, p in zip(masters, live, strict=True):
-        if m is not p:
-            m.grad, p.grad = (None if p.grad is None else p.grad.float()), None
-
-
-def _step(optimizer: torch.optim.Optimizer, masters: list[Tensor], live: list[Any]) -> None:
-    optimizer.step()
-    optimizer.zero_grad()
-    with torch.no_grad():
-        for m, p in zip(masters, live, strict=True):
-            if m is not p:
-                p.copy_(m)

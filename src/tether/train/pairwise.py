@@ -9,7 +9,6 @@ completion never does without being counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,7 @@ def train_pairs(
     settings: ClassifierSettings, found: dict[str, Pairs], target: Path, say: Say
 ) -> dict[str, Any]:
     """Fits, measures and writes the folder `target`; returns the results."""
-    everything = found["train"].pairs
-    used = everything[part_of(len(everything), settings.half, settings.share)]
-    found = {**found, "train": replace(found["train"], pairs=used)}
+    found = {**found, "train": _share(found["train"], settings)}
     classifier = start_classifier(settings, ["score"])
     found = {k: fitted(classifier, p, settings) for k, p in found.items()}
     empty = next((k for k, p in found.items() if not len(p)), None)
@@ -57,6 +54,13 @@ def train_pairs(
     results["notes"] = {k: p.notes for k, p in found.items()}
     results["train_rows"] = len(train)
     return results
+
+
+def _share(found: Pairs, settings: ClassifierSettings) -> Pairs:
+    """The training pairs that are used; the others are noted."""
+    used = found.pairs[part_of(len(found), settings.half, settings.share)]
+    left = len(found) - len(used)
+    return Pairs(used, found.notes | ({"not_in_half_or_share": left} if left else {}))
 
 
 def fitted(classifier: TextClassifier, pairs: Pairs, settings: ClassifierSettings) -> Pairs:

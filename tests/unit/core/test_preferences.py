@@ -33,6 +33,17 @@ def test_a_margin_asks_for_more() -> None:
     torch.testing.assert_close(got, torch.tensor([math.log(2)]))
 
 
+def test_gradient_with_a_margin_by_hand() -> None:
+    # d loss / d chosen = -sigmoid(margin - difference), at margin - difference log 3, 0, -log 3
+    chosen = torch.tensor([0.0, math.log(3.0), math.log(9.0)], requires_grad=True)
+    rejected = torch.zeros(3, requires_grad=True)
+    margin = torch.full((3,), math.log(3.0), requires_grad=True)
+    bradley_terry_loss(chosen, rejected, margin).sum().backward()
+    torch.testing.assert_close(chosen.grad, torch.tensor([-0.75, -0.5, -0.25]))
+    torch.testing.assert_close(rejected.grad, torch.tensor([0.75, 0.5, 0.25]))
+    torch.testing.assert_close(margin.grad, torch.tensor([0.75, 0.5, 0.25]))
+
+
 def test_far_differences_stay_finite() -> None:
     got = bradley_terry_loss(torch.tensor([-1e4, 1e4]), torch.tensor([0.0, 0.0]))
     torch.testing.assert_close(got, torch.tensor([1e4, 0.0]))

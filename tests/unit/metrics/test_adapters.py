@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 import types
 from pathlib import Path
@@ -21,11 +23,12 @@ from tether.metrics.mauve import Mauve
 from tether.metrics.sentence_pairs import load_pair_model
 from tether.metrics.spice import Spice
 from tether.metrics.summac import SummaC
+from tether.rewards.tfidf import fit_tfidf
 
 
-def save_bert(folder: Path, labels: list[str] | None = None) -> Path:
+def save_bert(folder: Path, labels: list[str] | None = None, seed: int = 0) -> Path:
     """A random BERT of two layers that reads bytes."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = transformers.BertConfig(
         vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=64, pad_token_id=PAD, eos_token_id=EOS,
@@ -69,6 +72,108 @@ def test_bert_score_is_greedy_cosine_matching(tmp_path: Path) -> None:
     assert result.settings["layer"] == 2 and "device" not in result.settings
 
 
+def test_bert_score_keeps_its_bounds() -> None:
+    """Of one token against three, by the library's own formula. Cosines .2, -.2, -.54: P = .2,
+    R = -.18, F = 2 P R / (P + R) = -3.6; .2, -.2, -.66: R = -.22, F = 4.4."""
+    library = pytest.importorskip("bert_score", reason="bert-score is absent")
+
+    def measured(*cosines: float) -> list[float]:
+        text = torch.tensor([[[1.0, 0.0]]])
+        rows = [[c, math.sqrt(1 - c * c)] for c in cosines]
+        found = library.utils.greedy_cos_idf(
+            torch.tensor([rows]), torch.ones(1, 3), torch.ones(1, 3),
+            text, torch.ones(1, 1), torch.ones(1, 1),
+        )  # fmt: skip
+        return [float(x) for x in found]
+
+    below, above = measured(0.2, -0.2, -0.54), measured(0.2, -0.2, -0.66)
+    assert below == pytest.approx([0.2, -0.18, -3.6], rel=1e-3)
+    assert above == pytest.approx([0.2, -0.22, 4.4], rel=1e-3)
+    metric = BertScore(model="given", layer=2)
+    low, high = metric.bounds
+    assert low <= below[2] and above[2] <= high
+    assert metric.best == 1.0  # of a text that is its reference
+
+
+def test_bert_score_rescaled(tmp_path: Path) -> None:
+    """(x - b) / (1 - b): 1 stays 1; x with three quarters of the way from it to 1 below b gets -3,
+    which no cosine is."""
+    pytest.importorskip("bert_score", reason="bert-score is absent")
+    folder = str(save_bert(tmp_path / "bert"))
+    texts, references = ["a cat", "dogs bark"], [["the engine stood"], ["dogs bark"]]
+    plain = BertScore(model=folder, layer=2, device="cpu")
+    other = BertScore(model=folder, layer=2, device="cpu")
+    found = plain(Samples(texts, references))
+    other.prepare()
+    assert found.per_sample is not None
+    b = (3 + found.per_sample[0]) / 4
+    other._scorer._rescale_with_baseline = True
+    other._scorer._baseline_vals = torch.tensor([b, b, b])  # the file of a published encoder
+    got = other(Samples(texts, references)).per_sample or []
+    assert got == pytest.approx([-3.0, 1.0], abs=1e-3)
+    assert other.bounds[0] <= got[0] and other.best == 1.0
+
+
+@pytest.mark.parametrize("name", ["bert_score", "bleurt", "summac"])
+def test_a_signature_names_the_weights(name: str, tmp_path: Path) -> None:
+    """Not only the folder, whose content may change."""
+    labels = {"bleurt": ["score"], "summac": ["entailment", "contradiction"]}.get(name)
+    settings = {"kind": name, "device": "cpu", "model": str(tmp_path / "model")}
+    if name == "bert_score":
+        pytest.importorskip("bert_score", reason="bert-score is absent")
+        settings["layer"] = 2
+
+    def signature(seed: int) -> str:
+        save_bert(tmp_path / "model", labels, seed)
+        return build("metric", settings)(Samples(["a"], [["b"]], ["c."])).signature
+
+    first, same, other = signature(0), signature(0), signature(1)
+    assert first == same != other
+    assert re.search(r"transformers [\d.]+, weights [0-9a-f]{12}\|", first)
+    assert "device" not in first and "batch_size" not in first
+
+
+@pytest.mark.parametrize("name", ["classifier", "preference", "intent_accuracy"])
+def test_a_signature_names_the_weights_of_a_learned_reward(name: str, tmp_path: Path) -> None:
+    inner = {"kind": "classifier", "path": str(tmp_path / "model"), "device": "cpu"}
+    part = {"kind": name, "model" if name == "preference" else "classifier": inner}
+    if name != "preference":
+        inner.pop("kind")
+
+    def signature(seed: int) -> str:
+        save_bert(tmp_path / "model", ["0", "1"], seed)
+        return build("metric", part).signature
+
+    first, same, other = signature(0), signature(0), signature(1)
+    assert first == same != other
+    assert first.startswith(f"{name}|tether/1, weights ") and " tokens|" in first
+    assert "device" not in first and "batch_size" not in first
+
+
+def test_a_signature_names_what_a_preference_reads(tmp_path: Path) -> None:
+    """Judges and word lists by their content, ensembles by all of their members."""
+    words, judge = tmp_path / "words.txt", tmp_path / "judge.json"
+    lexicon = {"kind": "preference", "model": {"kind": "lexicon", "path": str(words)}}
+    tfidf = {"kind": "preference", "model": {"kind": "tfidf", "path": str(judge)}}
+    seen = []
+    for number in (1, 2):
+        words.write_text(f"good {number}\n")
+        seen.append(build("metric", lexicon).signature)
+    for texts in (["good", "bad"], ["good day", "bad day"]):
+        fit_tfidf(texts * 3, [1, 0] * 3).save(judge)
+        seen.append(build("metric", tfidf).signature)
+    assert len(set(seen)) == 4
+    members = [str(save_bert(tmp_path / f"m{i}", ["0", "1"], i)) for i in (0, 1, 2)]
+    ensembles = [
+        build("metric", {"kind": "preference", "model": {
+            "kind": "ensemble", "paths": [members[0], other], "device": "cpu"}}).version
+        for other in members[1:]
+    ]  # fmt: skip
+    assert ensembles[0] != ensembles[1] and all(v.count("weights ") == 2 for v in ensembles)
+    brief = build("metric", {"kind": "preference", "model": {"kind": "length"}})
+    assert brief.version == "tether/1"
+
+
 def test_bert_score_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("bert_score", reason="bert-score is absent")
     with pytest.raises(UserError, match="needs `model`"):
@@ -103,6 +208,7 @@ class Entails:
     """P(entailment) 1 where the sentence occurs in the premise, P(contradiction) 1 for `not`."""
 
     labels = ["CONTRADICTION", "neutral", "Entailment"]
+    version = "of this test"
 
     def logits(self, pairs: list[tuple[str, str]], batch_size: int) -> torch.Tensor:
         out = torch.full((len(pairs), 3), -50.0)
@@ -124,6 +230,34 @@ def test_summac_by_hand() -> None:
     milder = SummaC(model="given", contradiction=False)
     milder._model = Entails()
     assert milder(Samples(texts[1:2], None, [document])).per_sample == pytest.approx([0.5])
+
+
+def test_metrics_that_read_prompts_say_so() -> None:
+    """In one line, before a model is loaded."""
+    classifier = {"path": "/nowhere"}
+    for part in (
+        {"kind": "summac", "model": "/nowhere"},
+        {"kind": "classifier", "classifier": classifier},
+        {"kind": "preference", "model": {"kind": "classifier", **classifier}},
+        {"kind": "preference", "model": {"kind": "repeat_penalty"}},
+        {"kind": "preference", "model": {"kind": "metric", "metric": "summac"}},
+        {"kind": "intent_accuracy", "classifier": classifier},
+    ):
+        metric = build("metric", part)
+        assert metric.needs_prompts
+        line = f"^{part['kind']} reads the prompts, and none are given$"
+        with pytest.raises(UserError, match=line):
+            metric(Samples(["a"], None, None, {"intent": [1]}))
+    for part in (
+        {"kind": "classifier", "classifier": {**classifier, "reads": "completion"}},
+        {"kind": "preference", "model": {"kind": "lexicon", "path": "x", "reads": "completion"}},
+        {"kind": "preference", "model": {"kind": "length", "unit": "words"}},
+        {"kind": "preference", "model": {"kind": "contains", "words": ["x"]}},
+        {"kind": "preference", "model": {"kind": "metric", "metric": "distinct_1"}},
+        {"kind": "intent_accuracy", "classifier": classifier, "reads": "completion"},
+        {"kind": "rouge_l"},
+    ):
+        assert not build("metric", part).needs_prompts
 
 
 def test_summac_wants_an_nli_model(tmp_path: Path) -> None:

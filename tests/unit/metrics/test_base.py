@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -50,6 +50,57 @@ def test_a_result_says_what_it_is() -> None:
     assert Counting(by=1.0)(samples("aa")).signature != result.signature
 
 
+@dataclass
+class Inner:
+    factor: float = 1.0
+    device: str = "cpu"
+
+
+@dataclass
+class Nested(Counting):
+    inner: Inner = field(default_factory=Inner)
+    several: dict[str, Inner] = field(default_factory=lambda: {"a": Inner()})
+
+    @property
+    def needs_prompts(self) -> bool:
+        return self.by == 1.0
+
+    def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
+        self.asked += [r.prompt + r.text for r in rows]
+        return [(float(len(r.prompt)), 0.0) for r in rows]
+
+
+def test_what_changes_no_number_is_left_out_of_parts_too() -> None:
+    metric = Nested(inner=Inner(2.0, "cuda"), several={"a": Inner(3.0, "cuda")})
+    assert metric.settings["inner"] == {"factor": 2.0}
+    assert metric.settings["several"] == {"a": {"factor": 3.0}}
+    assert "cuda" not in metric.signature and "3.0" in metric.signature
+    given = samples("a")
+    assert metric(Samples(given.texts, given.references, ["p"], given.columns)).signature == (
+        metric.signature
+    )
+
+
+def test_prompts_are_for_metrics_that_read_them() -> None:
+    given = samples("a", "a")
+    with pytest.raises(UserError, match=r"^counting reads the prompts, and none are given$"):
+        Nested()(given)
+    prompted = Samples(given.texts, given.references, ["p", "pp"], given.columns)
+    assert Nested()(prompted).per_sample == [1.0, 2.0]
+    blind = Nested(by=2.0)
+    assert blind(given).per_sample == blind(prompted).per_sample == [0.0, 0.0]
+    assert blind.asked == ["a"]  # another prompt is no other row
+
+
+def test_equal_in_python_is_not_equal_to_a_metric() -> None:
+    metric = Counting()
+    for value in (1, True, 1.0, [1], [True], {"a": 1}, {"a": True}):
+        metric(Samples(["a"], [["x"]], None, {"topic": [value]}))
+    assert len(metric.asked) == 7
+    metric(Samples(["a", "a"], [["x"]] * 2, None, {"topic": [0, False]}))
+    assert len(metric.asked) == 9
+
+
 def test_no_samples_have_no_value() -> None:
     result = Counting()(samples())
     assert (result.value, result.per_sample, result.parts) == (None, [], {})
@@ -89,12 +140,16 @@ def test_threads_get_their_own_rows() -> None:
         (Samples(["a"], [[]]), "row 1 has an empty reference"),
         (Samples(["a"], [["x"]]), "reads the column 'topic'"),
         (Samples(["a"], [["x"]], None, {"topic": []}), "0 values of 'topic' for 1 texts"),
-        (Samples(["a"], [["x"]], ["p", "q"], {"topic": [1]}), "2 prompts for 1 texts"),
     ],
 )
 def test_wrong_input_is_one_line(given: Samples, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Counting()(given)
+
+
+def test_prompts_of_another_number() -> None:
+    with pytest.raises(UserError, match="counting: 2 prompts for 1 texts"):
+        Nested()(Samples(["a"], [["x"]], ["p", "q"], {"topic": [1]}))
 
 
 def test_metrics_are_parts_of_a_configuration() -> None:

@@ -10,6 +10,9 @@ from tests.wordnet_for_tests import write_wordnet
 from tether.metrics.base import Samples
 from tether.metrics.meteor import Meteor, _lexnames
 
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+(CARD,) = (x for x in PAGE.read_text(encoding="utf-8").splitlines() if x.startswith("| `meteor` |"))
+
 
 def one(metric: Meteor, text: str, *references: str) -> float:
     (value,) = metric(Samples([text], [list(references)])).per_sample or [None]
@@ -21,13 +24,26 @@ def test_by_hand_without_synonyms() -> None:
     plain = Meteor(synonyms=False)
     # 3 of 4 words match, in 2 chunks: .75 (1 - .5 (2/3)^3)
     assert one(plain, "a b c d", "a b x d") == pytest.approx(0.75 * (1 - 0.5 * (2 / 3) ** 3))
-    # P = 1, R = 1/4: F = PR / (.9 P + .1 R) = .25 / .925; one chunk of two words
+    # P = 1, R = 1/2: F = PR / (.9 P + .1 R) = .5 / .95; one chunk of two words
     short = 0.5 / (0.9 + 0.05) * (1 - 0.5 * (1 / 2) ** 3)
     assert one(plain, "a b", "a b c d") == pytest.approx(short)
     assert one(plain, "cats", "cat") == pytest.approx(0.5)  # a stem; one word is one chunk
     assert one(plain, "a b c d", "z", "a b x d") > one(plain, "a b c d", "z", "a x y z")
     assert one(plain, "a", "b") == 0.0
     assert one(Meteor(synonyms=False, gamma=0.0), "a c", "c a") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "f"), [(1.0, 1 / 2), (0.0, 1.0), (0.5, 2 / 3), (0.9, 10 * 0.5 / (0.5 + 9))]
+)
+def test_alpha_weighs_recall(alpha: float, f: float) -> None:
+    """P = 1, R = 1/2: alpha 1 is recall, 0 precision, 1/2 their harmonic mean, and .9 the mean of
+    Banerjee and Lavie 2005, 10 P R / (R + 9 P). The other way about: P = 1/2, R = 1."""
+    metric = Meteor(synonyms=False, gamma=0.0, alpha=alpha)
+    assert one(metric, "a b", "a b c d") == pytest.approx(f)
+    turned = 0.5 / (alpha * 0.5 + (1 - alpha) * 1)
+    assert one(metric, "a b c d", "a b") == pytest.approx(turned)
+    assert "alpha: weight of recall" in CARD
 
 
 def test_sentences_are_split_before_words() -> None:

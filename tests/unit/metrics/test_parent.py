@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tether.config.errors import UserError
@@ -59,9 +61,7 @@ AUTHORS = {
 language/table_text_eval/table_text_eval.py, 2026-11-28."""
 
 
-def measure(
-    cases: list[tuple[str, list[str], list[list[str]]]], **settings: object
-) -> MetricResult:
+def measure(cases: list[tuple[str, list[str], Any]], **settings: object) -> MetricResult:
     texts, references, tables = zip(*cases, strict=True)
     return Parent(**settings)(Samples(texts, references, None, {"table": tables}))  # type: ignore[arg-type]
 
@@ -100,11 +100,58 @@ def test_words_and_entries() -> None:
     assert measure([("", ["bob"], [["name", "bob"]])]).value == 0.0
 
 
+def test_what_an_entry_says() -> None:
+    """Each table says `bob` and `7`, and nothing else: equal numbers."""
+    tables: list[Any] = [
+        [["name", "bob"], ["age", "7"]],
+        [["name", "bob"], ["age", 7], ["home", None], None],
+        ["bob", 7],
+        {"name": "bob", "age": 7, "home": None},
+        (("name", "bob"), ("age", "7")),
+        np.array([["name", "bob"], ["age", "7"]]),
+    ]
+    found = [measure([("bob is 7", ["bob is 8"], t)]).per_sample for t in tables]
+    assert all(f == found[0] for f in found)
+    # the head and the tail of a triple are one value; without a tail the head is left
+    triple = measure([("bob is 7", ["bob is 8"], [["bob", "age", 7]])])
+    assert triple.per_sample == measure([("bob is 7", ["bob is 8"], ["bob 7"])]).per_sample
+    # equal in Python, another word: both are scored
+    for value in (1, 1.0, True):
+        metric = Parent(order=1)
+        other = [["x", v] for v in (1, 1.0, True)]
+        metric(Samples(["true"] * 3, [["no"]] * 3, None, {"table": [[e] for e in other]}))
+        got = metric(Samples([str(value)], [["no"]], None, {"table": [[["x", value]]]}))
+        assert got.parts["precision"] == 1.0, value
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([], "row 2 has no table in 'table'"),
+        (None, "row 2 has no table in 'table'"),
+        ([["name", None]], "row 2 has no table in 'table'"),
+        ([["a", "b", "c", "d"]], "row 2 holds .*'d'.*as a table or an entry"),
+        ([["a"]], "row 2 holds"),
+        ([[]], "row 2 holds"),
+        ("name|||bob", "row 2 holds 'name|||bob' as a table"),
+        (7, "row 2 holds 7 as a table"),
+        ([["name", ["bob", "smith"]]], "row 2 holds .*bob"),
+        ([["name", {"first": "bob"}]], "row 2 holds .*bob"),
+        ([{"name": "bob"}], "row 2 holds .*bob"),
+        ([{"attribute": "name", "value": "bob"}], "row 2 holds .*bob"),
+        ([{"head": "a", "relation": "b", "tail": "c"}], "row 2 holds"),
+        ([[["bob", "age", "7"], ["bob", "home", "here"]]], "row 2 holds"),
+        ({"name": ["bob"]}, "row 2 holds .*bob"),
+        ({"name": {"first": "bob"}}, "row 2 holds .*bob"),
+        ([["name", math.nan]], "row 2 holds .*nan"),
+    ],
+)
+def test_another_table_is_refused_in_one_line(table: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("|", r"\|")) as e:
+        measure([("a", ["b"], [["x", "y"]]), ("a", ["b"], table)])
+    assert "\n" not in str(e.value)
+
+
 def test_errors() -> None:
-    for table, message in {
-        (): "row 1 has no table", (("a", "b", "c", "d"),): "a table entry is",
-    }.items():  # fmt: skip
-        with pytest.raises(UserError, match=message):
-            measure([("a", ["b"], list(table))])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="parent: order 4"):
         Parent(weight=2.0).check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tether.config.errors import UserError
@@ -49,9 +50,29 @@ def test_bleu_of_a_subset_is_pooled() -> None:
     assert measured("sacre_bleu_by_overlap", [0, 2]).parts["overlap"] == pytest.approx(bleu)
 
 
+@pytest.mark.parametrize("name", ["parent_by_overlap", "sacre_bleu_by_overlap"])
+def test_one_and_zero_are_true_and_false(name: str) -> None:
+    """A CSV holds 1.0 where another row has nothing; NumPy has values of its own."""
+    want = measured(name, [0, 1, 2, 3])
+    assert set(want.parts) == {"overlap", "non_overlap"}
+    for where in (
+        [1, 0, 1, None],
+        [1.0, 0.0, 1.0, None],
+        [1, False, True, None],
+        [np.True_, np.False_, np.int64(1), None],
+    ):
+        assert measured(name, [0, 1, 2, 3], where) == want
+    columns = {"table": [TABLE] * 2, "overlap_subset": [1, 0]}
+    twice = build("metric", name)(Samples(TEXTS[1:2] * 2, REFERENCES[1:2] * 2, None, columns))
+    assert twice.parts["overlap"] == twice.parts["non_overlap"] == twice.value
+
+
 def test_another_value_of_the_column_is_named() -> None:
-    with pytest.raises(UserError, match="row 2 holds 'yes' in 'overlap_subset', expected true"):
-        measured("parent_by_overlap", [0, 1], [True, "yes"])
+    for odd in ("yes", "True", "1", 2, -1, 0.5, float("nan"), [True], "overlap"):
+        line = r"row 2 holds .* in 'overlap_subset', expected true"
+        with pytest.raises(UserError, match=line) as e:
+            measured("parent_by_overlap", [0, 1], [True, odd])
+        assert "\n" not in str(e.value)
 
 
 def test_a_judge_of_some_rows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import SHARED
 from tests.models_for_tests import byte_tokenizer, tiny_module
@@ -38,7 +40,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(folder / "pairs.jsonl", "w", encoding="utf-8") as f:
         for i in range(96):
             good, bad = f"zz {i % 7}", f"qq {i % 5}" + "." * (i % 3)
-            f.write(json.dumps({"prompt": f"q{i} ", "chosen": good, "rejected": bad}) + "\n")
+            row = {"prompt": f"q{i} ", "chosen": good, "rejected": bad, "margin": i % 3 / 2}
+            f.write(json.dumps(row) + "\n")
     return folder
 
 
@@ -126,11 +129,13 @@ def test_microbatches_change_nothing(world: Path, monkeypatch: pytest.MonkeyPatc
     def gradients(micro: int | None) -> list[torch.Tensor]:
         seen: list[torch.Tensor] = []
 
-        def step(optimizer: Any, masters: list[torch.Tensor], live: list[Any]) -> None:
-            seen.append(torch.cat([p.grad.flatten() for p in live if p.grad is not None]))
-            optimizer.zero_grad()
+        def step(self: Any, lrs: dict[str, float], step: int) -> dict[str, float]:
+            grads = [p.grad for p in self.groups["model"] if p.grad is not None]
+            seen.append(torch.cat([g.flatten() for g in grads]))
+            self.zero()
+            return {"model": 0.0}
 
-        monkeypatch.setattr("tether.train.head_fit._step", step)
+        monkeypatch.setattr("tether.train.head_fit.MasterOptimizer.step", step)
         s = replace(chosen(world, "x"), batch_size=24, microbatch=micro, epochs=1)
         model = start_classifier(s, ["score"])
         _fit(model, load_pairs(s.data, s.pairs)["train"].pairs, s, quiet)
@@ -142,9 +147,11 @@ def test_microbatches_change_nothing(world: Path, monkeypatch: pytest.MonkeyPatc
         torch.testing.assert_close(b, a, atol=1e-5, rtol=1e-4)
 
 
-def test_the_first_step_has_the_gradient_of_the_formula(world: Path) -> None:
+@pytest.mark.parametrize("margin", [None, "margin"])
+def test_the_first_step_has_the_gradient_of_the_formula(world: Path, margin: str | None) -> None:
     """One step of one batch of all pairs, without momentum's memory: by autograd on the formula."""
-    s = replace(chosen(world, "x"), batch_size=64, epochs=1, lr=1e-9, weight_decay=0.0)
+    s = chosen(world, "x", pairs={"margin": margin})
+    s = replace(s, batch_size=64, epochs=1, lr=1e-9, weight_decay=0.0)
     model = start_classifier(s, ["score"])
     pairs = load_pairs(s.data, s.pairs)["train"].pairs
     seen: list[torch.Tensor] = []
@@ -154,7 +161,9 @@ def test_the_first_step_has_the_gradient_of_the_formula(world: Path) -> None:
     chosen_, rejected = (
         model.forward(*model.batch(model.encode([p.texts[k] for p in pairs])))[:, 0] for k in (0, 1)
     )
-    want = torch.log1p(torch.exp(-(chosen_ - rejected))).mean()
+    asked = torch.tensor([p.margin for p in pairs])
+    assert sorted(set(asked.tolist())) == ([0.0, 0.5, 1.0] if margin else [0.0])
+    want = torch.log1p(torch.exp(asked - (chosen_ - rejected))).mean()
     (gradient,) = torch.autograd.grad(want, head)
     torch.testing.assert_close(seen[0], gradient, atol=1e-6, rtol=1e-4)
 
@@ -214,6 +223,25 @@ def test_a_split_without_a_pair_that_fits_is_refused(world: Path) -> None:
         run(s)
 
 
+def test_notes_count_what_a_share_leaves_out(world: Path, tmp_path: Path) -> None:
+    """80 pairs are left for training; of the half of 40 a share of .25 are 10, one too long."""
+    rows = [json.loads(x) for x in (world / "pairs.jsonl").read_text().splitlines()]
+    data = {"path": str(tmp_path / "noted.jsonl"), "text": None, "label": None,
+            "validation_rows": 16}  # fmt: skip
+    s = chosen(world, "noted", half="second", share=0.25, epochs=1, data=data, max_tokens=24,
+               pairs={"too_long": "drop"}, root=str(tmp_path))  # fmt: skip
+    (tmp_path / "noted.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    used = load_pairs(s.data, s.pairs)["train"].pairs[part_of(80, "second", 0.25)]
+    rows[used[3].row - 1]["chosen"] = "z" * 40
+    (tmp_path / "noted.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    found = results(run(s))
+    assert found["notes"]["train"] == {
+        "rows": 80, "not_in_half_or_share": 70, "dropped_too_long": 1,
+    }  # fmt: skip
+    assert found["train_rows"] == 9
+    assert found["notes"]["validation"] == {"rows": 16}
+
+
 def test_shares_are_nested_and_halves_apart() -> None:
     rows = list(range(10))
     assert rows[part_of(10, "first")] == [0, 1, 2, 3, 4]
@@ -268,6 +296,37 @@ def test_the_average_of_weights(world: Path, tmp_path: Path, lora: Any) -> None:
         average(runs, out, say=quiet)
 
 
+def test_three_members_by_hand(world: Path, tmp_path: Path) -> None:
+    """Members of 1, 2 and 6 times some weights: their mean has 3 times them, at the weights 1, 2
+    and 5 it has (1 + 4 + 30) / 8 times them, and each member counts, whatever its place."""
+    first = run(chosen(world, "warm-three", epochs=1))
+    (name,) = (f.name for f in (first / "classifier").glob("*.safetensors"))
+    base = load_file(first / "classifier" / name)
+    folders = []
+    for factor in (1.0, 2.0, 6.0):
+        folder = tmp_path / f"of-{factor:g}"
+        shutil.copytree(first, folder)
+        scaled = {n: factor * t for n, t in base.items()}
+        save_file(scaled, folder / "classifier" / name, metadata={"format": "pt"})
+        folders.append(folder)
+
+    def averaged(order: list[int], weights: list[float] | None) -> dict[str, torch.Tensor]:
+        out = tmp_path / f"out-{order}-{weights}"
+        average([folders[i] for i in order], out, weights=weights, say=quiet)
+        facts = json.loads((out / "average.json").read_text())
+        assert sum(r["weight"] for r in facts["runs"]) == pytest.approx(1.0)
+        return load_file(out / "classifier" / name)
+
+    for order, weights, factor in (
+        ([0, 1, 2], None, 3.0), ([2, 0, 1], None, 3.0),
+        ([0, 1, 2], [1.0, 2.0, 5.0], 35 / 8), ([2, 1, 0], [0.5, 0.2, 0.1], 35 / 8),
+    ):  # fmt: skip
+        got = averaged(order, weights)
+        assert got.keys() == base.keys()
+        for n, t in got.items():
+            torch.testing.assert_close(t, factor * base[n], rtol=1e-6, atol=1e-7)
+
+
 def test_an_average_refuses_what_does_not_belong_together(world: Path, tmp_path: Path) -> None:
     a = run(chosen(world, "apart-0", seed=0))
     b = run(chosen(world, "apart-1", seed=1))
@@ -314,8 +373,6 @@ def test_bad_input_is_one_line(world: Path, changes: dict[str, Any], message: st
     with pytest.raises(UserError, match=message) as e:
         run(chosen(world, "bad", **changes))
     assert "\n" not in str(e.value)
-    import shutil
-
     shutil.rmtree(world / "runs" / "bad", ignore_errors=True)
 
 

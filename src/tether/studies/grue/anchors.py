@@ -79,7 +79,7 @@ def anchor(entry: Entry, rows: Examples) -> Anchor:
         return Anchor(entry.name, entry.family, dropped=entry.missing)
     metric = entry.metric
     if entry.family == "other":
-        return Anchor(entry.name, entry.family, signature(metric))
+        return Anchor(entry.name, entry.family, metric.signature)
     better = max if metric.higher_is_better else min
     empty, copied = (
         value_of(metric, rows.samples(texts, metric)) for texts in ([""] * len(rows), rows.prompts)
@@ -89,7 +89,7 @@ def anchor(entry: Entry, rows: Examples) -> Anchor:
     made = Anchor(
         entry.name,
         entry.family,
-        signature(metric),
+        metric.signature,
         floor,
         "empty output" if floor == empty else "copied prompt",
         ceiling if math.isfinite(ceiling) else None,
@@ -121,12 +121,6 @@ def value_of(metric: Metric, samples: Samples) -> float:
     if value is None or not math.isfinite(value):
         raise UserError(f"the metric {metric.name} gives {value} for {len(samples)} texts")
     return value
-
-
-def signature(metric: Metric) -> str:
-    """What decides the numbers: as in the metric's results."""
-    pairs = [f"{k}={metric.settings[k]}" for k in sorted(metric.settings)]
-    return "|".join([metric.name, metric.version, *pairs])
 
 
 def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
@@ -164,7 +158,7 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
         if e.name in kept and e.missing:
             raise UserError(f"{file} has the metric {e.name}, which is not to be had: {e.missing}")
     now = {
-        e.name: PERPLEXITY if e.metric is None else signature(e.metric)
+        e.name: PERPLEXITY if e.metric is None else e.metric.signature
         for e in entries
         if e.name in kept
     }
