@@ -74,9 +74,7 @@ def run(words: list[str]) -> int:
         default=(),
         help=f"what costs no training, in the frontiers: {','.join(STEPS)}, or all",
     )
-    p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
-    p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")
-    p.add_argument("--retry", action="store_true", help="repeat cells that failed")
+    _processes(p)
     own, overrides = own_words(p, words)
     given = p.parse(own)
     from tether.studies.grue.run import Asked, main
@@ -106,6 +104,12 @@ def run(words: list[str]) -> int:
     )
     _show(folder)
     return 0 if whole else 1
+
+
+def _processes(p: Parser) -> None:
+    p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
+    p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")
+    p.add_argument("--retry", action="store_true", help="repeat cells that failed")
 
 
 def report(words: list[str]) -> int:
