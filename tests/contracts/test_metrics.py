@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import pytest_terminal_summary
-from tests.unit.metrics.test_adapters import Entails, save_bert
+from tests.unit.metrics.test_adapters import Entails, save_bert, save_convolution
 from tests.wordnet_for_tests import write_wordnet
 from tether.config.catalog import CATALOG, kinds, load
 from tether.config.errors import UserError
@@ -81,6 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_wordnet(out / "wordnet")
     save_bert(out / "bert")
     save_bert(out / "bleurt", ["score"])
+    save_convolution(out / "conv.bin")
     return out
 
 
@@ -92,6 +93,7 @@ def make(name: str, folder: Path) -> Metric:
         "bert_score": {"model": str(folder / "bert"), "layer": 2, "device": "cpu"},
         "bleurt": {"model": str(folder / "bleurt"), "device": "cpu"},
         "summac": {"model": "given"},
+        "summac_conv": {"model": "given", "weights": str(folder / "conv.bin")},
     }
     if name in ("classifier", "intent_accuracy", "preference"):
         made: Metric = load("metric", name)(**{
@@ -101,7 +103,7 @@ def make(name: str, folder: Path) -> Metric:
     if name == "bert_score":
         pytest.importorskip("bert_score", reason="bert-score is absent")
     made = build("metric", {"kind": name, **settings.get(name, {})})
-    if name == "summac":
+    if name in ("summac", "summac_conv"):
         made._model = Entails()  # type: ignore[attr-defined]
     return made
 

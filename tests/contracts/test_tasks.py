@@ -78,7 +78,7 @@ def test_task_names_are_in_the_catalog(kind: str) -> None:
     if "metric" not in CATALOG["reward"]:
         pytest.skip("metrics are no rewards in this version")
     task = task_of(kind)
-    assert set(task.metrics) | set(task.naturalness) <= set(CATALOG["metric"])
+    assert {*task.metrics, *task.naturalness, *task.beside} <= set(CATALOG["metric"])
     for name, part in task.rewards.items():
         check("reward", dict(part), name)
 

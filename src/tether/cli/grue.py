@@ -11,6 +11,9 @@ from tether.cli.parsing import Parser, positive
 from tether.cli.studies import budgets, own_words
 from tether.config.errors import UserError
 
+STEPS = ("best_of_n", "oracle", "interpolate")
+"""What --after turns on, as the settings call it."""
+
 
 def grue(words: list[str]) -> int:
     """The second word says what."""
@@ -65,9 +68,13 @@ def run(words: list[str]) -> int:
         default=None,
         help="of their equivalence, on the scale of the score (default .01)",
     )
-    p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
-    p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")
-    p.add_argument("--retry", action="store_true", help="repeat cells that failed")
+    p.add_argument(
+        "--after",
+        type=_steps,
+        default=(),
+        help=f"what costs no training, in the frontiers: {','.join(STEPS)}, or all",
+    )
+    _processes(p)
     own, overrides = own_words(p, words)
     given = p.parse(own)
     from tether.studies.grue.run import Asked, main
@@ -87,6 +94,7 @@ def run(words: list[str]) -> int:
             budgets=given.budgets,
             primary=given.primary,
             margin=given.margin,
+            after=given.after,
             overrides=overrides,
         ),
         workers=given.workers,
@@ -96,6 +104,12 @@ def run(words: list[str]) -> int:
     )
     _show(folder)
     return 0 if whole else 1
+
+
+def _processes(p: Parser) -> None:
+    p.add_argument("--workers", type=positive, default=None, help="default: one a core or device")
+    p.add_argument("--per-device", type=positive, default=1, help="runs that share one GPU")
+    p.add_argument("--retry", action="store_true", help="repeat cells that failed")
 
 
 def report(words: list[str]) -> int:
@@ -131,6 +145,15 @@ def _names(text: str) -> tuple[str, ...]:
     found = tuple(t.strip() for t in text.split(","))
     if not all(found):
         raise argparse.ArgumentTypeError(f"'{text}' has an empty name; write a,b,c")
+    return found
+
+
+def _steps(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return STEPS
+    found = _names(text)
+    if not set(found) <= set(STEPS):
+        raise argparse.ArgumentTypeError(f"'{text}' is not all, and none of {', '.join(STEPS)}")
     return found
 
 

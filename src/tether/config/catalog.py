@@ -91,6 +91,7 @@ CATALOG: dict[str, dict[str, str]] = {
         "sacre_bleu_by_overlap": "tether.metrics.subsets:SacreBleuByOverlap",
         "bleurt": "tether.metrics.bleurt:Bleurt",
         "summac": "tether.metrics.summac:SummaC",
+        "summac_conv": "tether.metrics.summac:SummaCConv",
         "mauve": "tether.metrics.mauve:Mauve",
         "coverage": "tether.metrics.coverage:Coverage",
         "intent_accuracy": "tether.rewards.learned_metrics:IntentAccuracy",

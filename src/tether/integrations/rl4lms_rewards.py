@@ -29,7 +29,8 @@ NEAREST: dict[str, str] = {
     "spice": "judges.NAME {kind: metric, metric: spice}, which needs Java and CoreNLP",
     "bleurt": "judges.NAME {kind: metric, metric: {kind: bleurt, model: CHECKPOINT}}",
     "summaCZS": "judges.NAME {kind: metric, metric: {kind: summac, model: NLI_MODEL}}",
-    "summaCConv": "SummaC-ZS, the metric summac: the trained histogram of SummaC-Conv is not here",
+    "summaCConv": "judges.NAME {kind: metric, metric: {kind: summac_conv, model: NLI_MODEL, "
+    "weights: FILE}}, with the authors' file of the convolution",
 }
 """What has no counterpart that runs as it is -> what comes nearest."""
 ROUGE = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l", "rougeLsum": "rouge_lsum"}

@@ -50,6 +50,10 @@ class TextClassifier:
         self.notes = notes or {}
         self._end = _end_of(core) if _pools_itself(core) else None
         self.causal = hasattr(core, "score") and not _pools_itself(core)
+        self._frame: tuple[list[int], list[int]] = ([], [])
+        if not self.causal and self._end is None:  # an encoder
+            self._frame = _frame_of(tokenizer)
+            self.max_tokens = min(self.max_tokens, int(tokenizer.model_max_length))
         self._accepts = frozenset(inspect.signature(core.base_model.forward).parameters)
         # fast tokenizers keep truncation as state: two threads inside one raise "Already borrowed"
         self._lock = threading.Lock()
@@ -73,7 +77,10 @@ class TextClassifier:
         return [self.closed(r, limit) for r in rows]
 
     def closed(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
-        """The end of a row as the head needs it: not empty, or with one EOS, at its end."""
+        """The end of a row as the head needs it: not empty, with one EOS, at its end, or between
+        the special tokens of an encoder."""
+        if any(self._frame):
+            return _framed(list(ids), *self._frame, limit)
         if self._end is None:
             return list(ids) or [self._filler]
         inner = [i for i in ids if i != self._end]
@@ -150,6 +157,27 @@ class TextClassifier:
 
 def _pools_itself(core: Any) -> bool:
     return bool(getattr(core.config, "is_encoder_decoder", False))
+
+
+def _frame_of(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """What a tokenizer puts before and after a text ([CLS] and [SEP])."""
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for at in range(len(whole) - len(inner) + 1):
+        if inner and whole[at : at + len(inner)] == inner:
+            return whole[:at], whole[at + len(inner) :]
+    return [], []
+
+
+def _framed(ids: list[int], first: list[int], last: list[int], limit: int | None) -> list[int]:
+    """The end of a row, or of a stretch of one, between these tokens."""
+    if first and ids[: len(first)] == first:
+        ids = ids[len(first) :]
+    if last and ids[-len(last) :] == last:
+        ids = ids[: -len(last)]
+    if limit is not None:
+        ids = ids[max(0, len(ids) - limit + len(first) + len(last)) :]
+    return [*first, *ids, *last]
 
 
 def _end_of(core: Any) -> int:

@@ -24,9 +24,13 @@ from tether.distributed.seeds import seed_of
 from tether.models import lora
 from tether.models.classifier import TextClassifier
 from tether.models.dropout import silence_config, silence_module
+from tether.models.encoders import heads, is_encoder, load_encoder
 from tether.models.language_model import core_of
 from tether.models.loading import (
     cannot_load,
+    check_reads,
+    check_vocabulary,
+    load_config,
     load_language_model,
     resolve_device,
     resolve_dtype,
@@ -41,13 +45,14 @@ def build_classifier(
     """A new head on a language model's backbone (GGUF files and merged adapters work as for a
     policy), with a fresh LoRA adapter where `settings.lora` asks for one. One label makes a reward
     model. Encoder-decoders (T5, BART and kin) read the text on both sides and get the head that
-    transformers has for them; UserError where it has none."""
+    transformers has for them; UserError where it has none. So do encoders (BERT and kin)."""
+    read = load_config(settings)
+    if is_encoder(read):
+        return _on_encoder(settings, read, labels, seed, max_tokens)
     lm = load_language_model(replace(settings, lora=None), seed=seed)
     backbone = core_of(lm.module)
     config = backbone.config
-    config.num_labels = len(labels)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {name: i for i, name in enumerate(labels)}
+    _name_labels(config, labels)
     if config.pad_token_id is None:
         config.pad_token_id = lm.pad
     devices = [lm.device] if lm.device.type == "cuda" else []
@@ -67,6 +72,36 @@ def build_classifier(
     facts = dict(lm.facts) | {"backbone": asdict(settings), "seed": seed}
     facts["trainable"] = sum(p.numel() for p in module.parameters() if p.requires_grad)
     return TextClassifier(module, lm.tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
+
+
+def _on_encoder(
+    settings: ModelSettings, config: Any, labels: list[str], seed: int, max_tokens: int
+) -> TextClassifier:
+    _name_labels(config, labels)
+    module = load_encoder(settings, config, seed_of(seed, "classifier_head"))
+    tokenizer = load_tokenizer_of(settings.tokenizer or settings.path)
+    check_reads(tokenizer, settings.tokenizer or settings.path)
+    check_vocabulary(tokenizer, module)
+    if settings.lora is not None:
+        module = _wrap(module, settings.lora, seed_of(seed, "lora"))
+    silence_module(module)
+    facts = {
+        "path": settings.path,
+        "dtype": str(core_of(module).dtype).removeprefix("torch."),
+        "device": str(next(module.parameters()).device),
+        "model_type": config.model_type,
+        "parameters": sum(p.numel() for p in module.parameters()),
+        "backbone": asdict(settings),
+        "seed": seed,
+        "trainable": sum(p.numel() for p in module.parameters() if p.requires_grad),
+    }
+    return TextClassifier(module, tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
+
+
+def _name_labels(config: Any, labels: list[str]) -> None:
+    config.num_labels = len(labels)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {name: i for i, name in enumerate(labels)}
 
 
 def _take_trunk(module: Any, backbone: Any) -> None:
@@ -102,13 +137,14 @@ def _new_head(module: Any, device: torch.device, dtype: torch.dtype, seed: int) 
 
 def _wrap(module: Any, settings: LoraSettings, seed: int) -> nn.Module:
     """LoRA on the backbone; the head trains whole and is saved beside the adapter."""
-    name = head_name(module)
-    head = getattr(module, name)
-    setattr(module, name, nn.Identity())  # `all-linear` must not adapt the head
+    own = [(owner, name, getattr(owner, name)) for owner, name in heads(module)]
+    for owner, name, _ in own:
+        setattr(owner, name, nn.Identity())  # `all-linear` must not adapt the head
     wrapped = lora.wrap(module, settings, seed, task=None)
-    setattr(core_of(wrapped), name, head)
-    for p in head.parameters():
-        p.requires_grad_(True)
+    for owner, name, head in own:
+        setattr(owner, name, head)
+        for p in head.parameters():
+            p.requires_grad_(True)
     return wrapped
 
 

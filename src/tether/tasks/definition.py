@@ -77,6 +77,8 @@ class TaskDefinition(ABC):
     """Metrics of the task, by name."""
     naturalness: ClassVar[tuple[str, ...]] = ()
     """Metrics of how natural the text is, by name."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Metrics that the benchmark measures and puts into no score, by name."""
     data: ClassVar[Mapping[str, Any]] = {}
     """Defaults of `data`: length of prompts, which side is cut, held-out rows."""
     sampling: ClassVar[Mapping[str, Any]] = {}

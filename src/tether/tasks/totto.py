@@ -38,6 +38,7 @@ class ToTTo(TaskDefinition):
     }
     metrics: ClassVar[tuple[str, ...]] = ("sacre_bleu", "parent", "meteor", "rouge_2", "rouge_l")
     naturalness: ClassVar[tuple[str, ...]] = ("bert_score", "bleurt")
+    beside: ClassVar[tuple[str, ...]] = ("sacre_bleu_by_overlap", "parent_by_overlap")
     data: ClassVar[Mapping[str, Any]] = {"max_prompt_tokens": 512, "too_long": "truncate_left"}
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 50, "min_new_tokens": 9}
     # RL4LMs decodes with a beam of 5; there is no beam search here

@@ -37,6 +37,7 @@ def write(
     primary: Sequence[Sequence[str]] = (),
     unfinished: Sequence[str] = (),
     tasks: Sequence[str] = ("commongen", "imdb"),
+    free: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     cells = []
     for task in tasks:
@@ -56,7 +57,7 @@ def write(
     declared = {
         "mini": False, "tasks": list(tasks), "rows": dict(rows), "seeds": list(seeds),
         "budgets": [2.0, 4.0], "primary": list(primary), "margin": 0.01,
-        "anchors": {t: f"stamp of {t}" for t in tasks}, "cells": cells,
+        "anchors": {t: f"stamp of {t}" for t in tasks}, "cells": cells, "free": list(free),
     }  # fmt: skip
     (folder / "grue.json").write_text(json.dumps(declared))
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tether.config.parts import build
 from tether.studies.grue.anchors import Examples, anchor, digest, store
 from tether.studies.grue.metrics import Entry, entries
 from tether.studies.grue.mini import METEOR
+from tether.studies.grue.scoring import measure
 from tether.studies.grue.terms import Terms
 
 ONE = Examples(
@@ -105,6 +107,20 @@ def test_they_are_written_once_and_cannot_be_changed(tmp_path: Path) -> None:
         store(tmp_path, "t", listed, ONE)
 
 
+def test_subsets_are_measured_as_parts() -> None:
+    rows = Examples(
+        ["x", "x", "x"], [["a b c d"], ["a b c d"], ["p q r s"]],
+        {"overlap_subset": [True, False, None]}, "h",
+    )  # fmt: skip
+    listed = [entry("sacre_bleu_by_overlap", "other"), entry("rouge_1")]
+    values, parts, left_out = measure(listed, ["a b c d", "x", "p q r s"], rows)
+    # 8 of 9 words are right, 6 of 6 pairs, 4 and 2 of the longer ones; 9 words against 12
+    bleu = math.exp(1 - 12 / 9) * (8 / 9) ** 0.25
+    assert values["sacre_bleu_by_overlap"] == pytest.approx(bleu)
+    assert parts == {"sacre_bleu_by_overlap": pytest.approx({"overlap": 1.0, "non_overlap": 0.0})}
+    assert set(left_out) == set(values)
+
+
 SEVERAL_HASHED = Examples(SEVERAL.prompts, SEVERAL.references, {}, "other")
 
 
@@ -141,6 +157,8 @@ def test_metrics_of_a_task_have_the_settings_of_its_reward() -> None:
         ("chrf", "other"),
     ]
     assert found[0].metric is not None and not found[0].metric.settings["synonyms"]
+    beside = [e.name for e in entries("totto", Terms(naturalness=[])) if e.family == "other"]
+    assert beside == ["sacre_bleu_by_overlap", "parent_by_overlap"]
     with pytest.raises(UserError, match="did you mean 'rouge_1'"):
         entries("commongen", Terms(metrics=["rouge1"]))
     with pytest.raises(UserError, match="is measured by a run, not on texts"):

@@ -11,8 +11,9 @@ import pytest
 from tether.cli.main import main as tether
 from tether.config.catalog import CATALOG
 from tether.config.errors import UserError
+from tether.config.run import AfterSettings
 from tether.config.settings import dump
-from tether.studies.grue.cells import Plan, cells, jobs, settings_of
+from tether.studies.grue.cells import Plan, cells, free_cells, jobs, settings_of
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, mapping_of, parse
 from tether.studies.grue.run import Asked, data_of, plan_of
 from tether.studies.grue.scoring import completions_trained
@@ -260,6 +261,70 @@ def test_two_starts_by_two_references(tmp_path: Path) -> None:
         jobs(replace(p, methods=parse([ZERO_SHOT, "supervised", "elastic-reset"])))
 
 
+FREE = ["--after.best_of_n", "--after.oracle", "--after.interpolate", "--after.samples=64",
+        "--after.shares=[0, 1]"]  # fmt: skip
+
+
+def test_what_costs_no_training_is_measured_once(tmp_path: Path) -> None:
+    """Best-of-n and the oracle for each set of initial weights, interpolation for each run."""
+    names = ("supervised", "ppo", "nlpo", "supervised+ppo", "supervised+nlpo")
+    p = plan(tmp_path, *names, overrides=FREE, terms=Terms(tuned={"evaluation": {"prompts": 99}}))
+    free = jobs(p, free_cells(p))
+    assert [c.name for c, _ in free] == [
+        "commongen/baselines", "commongen/supervised-baselines-seed0",
+        "commongen/supervised-baselines-seed1",
+    ]  # fmt: skip
+    raw, warm = free[0][1], free[2][1]
+    wanted = AfterSettings(best_of_n=True, oracle=True, samples=64)
+    assert all(j.settings.after == wanted for _, j in free)
+    assert (raw.settings.updates, raw.settings.model.path) == (0, "google-t5/t5-base")
+    assert raw.after == () and warm.after == ("commongen/supervised-seed1",)
+    assert warm.settings.model.path.endswith("out/commongen/supervised-seed1/policy")
+    of_rows = {c.name: j.settings for c, j in jobs(p)}
+    assert not [n for n in of_rows if "baselines" in n]  # no row
+    ppo = of_rows["commongen/ppo-seed1"]
+    assert ppo.after == AfterSettings(interpolate=True, shares=[0.0, 1.0])
+    # rewarded and sampled as the runs are that they stand beside
+    assert (raw.settings.rewards, raw.settings.sampling) == (ppo.rewards, ppo.sampling)
+    # CommonGen is evaluated on the likeliest token: its baselines are sampled as training is
+    assert ppo.evaluation.sampling is not None and ppo.evaluation.sampling.greedy
+    assert raw.settings.evaluation == replace(ppo.evaluation, sampling=None)
+    assert raw.settings.evaluation.prompts == 99
+    for name in ("zero-shot", "supervised-seed0"):
+        assert of_rows[f"commongen/{name}"].after == AfterSettings()
+
+
+def test_baselines_are_sampled_as_evaluations_are(tmp_path: Path) -> None:
+    sampling = {"evaluation": {"sampling": {"greedy": False, "temperature": 0.7}}}
+    p = plan(tmp_path, "ppo", overrides=FREE, terms=Terms(tuned=sampling), seeds=[0])
+    free, ppo = jobs(p, free_cells(p))[0][1], jobs(p)[1][1]
+    assert free.settings.evaluation == ppo.settings.evaluation
+    assert free.settings.evaluation.sampling is not None
+    assert free.settings.evaluation.sampling.temperature == 0.7
+
+
+def test_what_costs_no_training_by_reward(tmp_path: Path) -> None:
+    p = plan(tmp_path, "ppo", "ppo+nlpo", seeds=[3], rewards=["chrf", "ter"], overrides=FREE[:1])
+    free = jobs(p, free_cells(p))
+    assert [c.name for c, _ in free] == [
+        "commongen/baselines-chrf", "commongen/baselines-ter",
+        "commongen/ppo-baselines-chrf-seed3", "commongen/ppo-baselines-ter-seed3",
+    ]  # fmt: skip
+    assert list(free[3][1].settings.rewards) == ["ter"]
+    assert free[3][1].after == ("commongen/ppo-ter-seed3",)
+    assert not free_cells(replace(p, overrides=[]))
+    with pytest.raises(UserError, match=r"after\.samples.* has no effect"):
+        free_cells(replace(p, overrides=FREE[3:4]))
+
+
+@pytest.mark.parametrize("key", ["demonstrations: {%s}", "methods: {ppo: {%s}}"])
+def test_what_costs_no_training_is_no_matter_of_one_method(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(key % "after: {oracle: true}")
+    with pytest.raises(UserError, match=r"'after' would have no effect: .* for all methods"):
+        plan_of(Asked(["imdb"], ["ppo"], mini=True, settings=file))
+
+
 def test_references_are_models_that_no_reward_has_touched(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'supervised'"):
         plan_of(Asked(["imdb"], ["ppo-kl", "supervised"], references=["supervise"], mini=True))
@@ -298,6 +363,7 @@ def test_every_task_and_method_by_default() -> None:
         (["grue", "run", "--tasks", "imdb,"], "has an empty name"),
         (["grue", "run", "--mini", "--methods", "pppo"], "did you mean 'ppo'"),
         (["grue", "run", "--mini", "--data", "nowhere"], "--data nowhere is no folder"),
+        (["grue", "run", "--mini", "--after", "oracel"], "none of best_of_n, oracle, interpolate"),
         (["grue", "run", "--mini", "--primary", "ppo"], "write METHOD:AGAINST"),
         (["grue", "run", "--mini", "--margin", "much"], "--margin: invalid float value: 'much'"),
         (["grue", "run", "--mini", "--methods", "ppo-kl", "--updates", "x"], "updates"),

@@ -6,13 +6,18 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.grue.folders import row, write
+from tests.unit.reports.folders import point, write_run
+from tests.unit.reports.test_baselines import free
 from tether.cli.main import main as tether
 from tether.config.errors import UserError
+from tether.records import BaselinePoint, baseline_line
 from tether.reports.grue import tables
+from tether.reports.grue.frontiers import Frontier, chart, frontiers, waste, without_training
 from tether.reports.grue.results import read
 from tether.reports.grue.write import notes
 from tether.reports.grue.write import write as write_report
@@ -203,6 +208,24 @@ def test_the_matrix_of_rewards(tmp_path: Path) -> None:
     ]
 
 
+def test_parts_of_a_metric_are_rows(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0, 1], value, tasks=["imdb"])
+    for seed, recall in ((0, 0.2), (1, 0.4)):
+        file = tmp_path / "imdb" / f"ppo-seed{seed}" / "scores.json"
+        content = json.loads(file.read_text())
+        for w in content["weights"]:
+            w["parts"] = {"chrf": {"non_overlap": recall}}
+        file.write_text(json.dumps(content))
+    r = read(tmp_path)
+    part = tables.of_task(r, r.tasks[0])[-1]
+    at = part.head.index("ppo")
+    rows = {x[0]: x for x in part.rows}
+    assert rows["chrf: non overlap"][at] == "0.300" and rows["chrf (other)"][at] == "0.700"
+    assert rows["chrf: non overlap"][at + 1] == "-"  # nlpo has none
+    text = write_report(tmp_path).scores.read_text()
+    assert text.count(",part,chrf: non_overlap,0.2,,,") == 3
+
+
 def test_two_starts_by_two_references(tmp_path: Path) -> None:
     cells = {"": {"raw": 0.1, "supervised": 0.2}, "supervised": {"raw": 0.3, "supervised": 0.5}}
     rows = {"zero-shot": ROWS["zero-shot"]}
@@ -220,6 +243,64 @@ def test_two_starts_by_two_references(tmp_path: Path) -> None:
         ["raw", "0.000 / 0.800", "0.250 / 0.800"],
         ["supervised", "0.500 / 0.800", "1.000 / 0.800"],
     ]
+
+
+def free_run(folder: Path, start: str, seed: int, points: list[BaselinePoint]) -> dict[str, Any]:
+    """A run that trains nothing, and how it is declared."""
+    name = f"imdb/{start or 'raw'}-baselines-seed{seed}"
+    run = write_run(folder / name, name, seed, [point(0, 0.0, 0.3)])
+    (run / "baselines.jsonl").write_text("".join(baseline_line(p) + "\n" for p in points))
+    about = {"task": "imdb", "start": start, "seed": seed, "trained_on": "", "reference": ""}
+    return {"name": name, **about}
+
+
+def test_what_costs_no_training_stands_in_the_frontiers(tmp_path: Path) -> None:
+    def sampled(up: float) -> list[BaselinePoint]:
+        best = [free("best_of_n", n, 0.3 * (n - 1), 0.2 + 0.1 * n + up, drift_is="bound")
+                for n in (1.0, 2.0)]  # fmt: skip
+        oracle = [(0.0, 0.3), (1.0, 0.5), (3.0, 0.7), (5.0, 0.9)]
+        return [*best, *(free("oracle", 1.0, x, y + up, valid=x < 4) for x, y in oracle)]
+
+    declared = [
+        free_run(tmp_path, "", 0, sampled(0.0)),
+        free_run(tmp_path, "supervised", 0, sampled(0.1)),
+        free_run(tmp_path, "supervised", 1, sampled(0.2)),
+    ]
+    gone = {**declared[1], "name": "imdb/gone", "start": "supervised", "trained_on": "chrf"}
+    write(tmp_path, ROWS, [0, 1], value, free=[*declared, gone])
+    for seed, reward in ((0, 0.4), (1, 0.6)):
+        between = free("interpolation", 0.5, 1.0 + seed, reward, how="linear", drift_is="measured")
+        file = tmp_path / "imdb" / f"nlpo-seed{seed}" / "interpolation.jsonl"
+        file.write_text(baseline_line(between) + "\n")
+    r = read(tmp_path)
+    raw, warm = frontiers(r, r.tasks[1])
+    part = without_training(raw)
+    assert part is not None and part.title == "imdb: without training, from the model as it is"
+    # budgets 2 and 4: half way from 1 to 3 nats; 4 is beyond the range
+    assert part.rows == [
+        ["best-of-n", "n = 1", "≤ 0.00", "0.300"],
+        ["best-of-n", "n = 2", "≤ 0.30", "0.400"],
+        ["oracle", "within 2 nats", "2.00", "0.600"],
+        ["interpolation, nlpo", "linear 0.5", "1.50", "0.500"],
+    ]
+    other = without_training(warm)
+    assert other is not None and [x[3] for x in other.rows] == ["0.450", "0.550", "0.750"]
+    drawn = {x.get("name"): x["data"]["values"] for x in chart(raw)["layer"] if "data" in x}
+    assert len(drawn["oracle"]) == 3 and len(drawn["best_of_n"]) == 2
+    assert [v["m"] for v in drawn["interpolation"]] == ["nlpo", "nlpo"]
+    assert len({v["c"] for v in of_oracle(warm)["data"]["values"]}) == 2
+    wasted = waste(raw)
+    assert wasted is not None and {x[0] for x in wasted.rows} == {"ppo", "nlpo"}
+    assert not [f for f in frontiers(r, r.tasks[0]) if without_training(f)]
+    text = write_report(tmp_path).markdown.read_text()
+    assert "### imdb: without training, from supervised" in text
+    assert "Baselines that are not finished: imdb/gone." in text
+    assert "oracle frontier (256 samples a prompt" in (tmp_path / "leaderboard.html").read_text()
+    assert "baselines" not in (tmp_path / "leaderboard.csv").read_text()  # no row
+
+
+def of_oracle(f: Frontier) -> dict[str, Any]:
+    return next(x for x in chart(f)["layer"] if x.get("name") == "oracle")
 
 
 def test_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,12 +32,15 @@ WORDS = [
     *("--evaluation.prompts", "6", "--evaluation.test_prompts", "6"),
     *("--evaluation.human_rows", "6", "--evaluation.samples", "2"),
     *("--batch.prompts", "8", "--sampling.max_new_tokens", "8", "--checkpoint.every", "1"),
+    *("--after", "all", "--after.samples", "16", "--after.prompts", "2", "--after.shares", "[0,1]"),
 ]
 CELLS = [
     f"{task}/{run}"
     for task in ("commongen", "imdb")
     for run in ("zero-shot", "supervised-seed0", "supervised-ppo-seed0", "supervised-nlpo-seed0")
 ]
+
+FREE = [f"{task}/supervised-baselines-seed0" for task in ("commongen", "imdb")]
 
 
 SETTINGS = """
@@ -84,7 +87,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     assert code == 0, out
     lines = [x for x in out.splitlines() if ": finished; " in x]
     done = {x.split(":")[0] for x in lines}
-    assert done and done < set(CELLS) and done.isdisjoint(kept)
+    assert done and done < {*CELLS, *FREE} and done.isdisjoint(kept)
     assert all("runs, " in x and x.endswith("left") for x in lines)
     for cell, was in before.items():
         now = (folder / cell / "record.jsonl").stat()
@@ -103,11 +106,29 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     assert "Leaderboard" in out and (folder / "leaderboard.html").is_file()
     _starts_are_shared(folder)
     _same_examples(folder)
+    _baselines_are_there(folder)
+
+
+def _baselines_are_there(folder: Path) -> None:
+    kinds = {
+        name: {x["baseline"] for x in read_lines(folder / name / "record.jsonl")
+               if x["kind"] == "baseline"}
+        for name in (*FREE, *CELLS)
+    }  # fmt: skip
+    tuned = [c for c in CELLS if "ppo" in c or "nlpo" in c]
+    assert {n for n, k in kinds.items() if k == {"best_of_n", "oracle"}} == set(FREE)
+    assert {n for n, k in kinds.items() if k == {"interpolation"}} == set(tuned)
+    text = (folder / "leaderboard.md").read_text()
+    for task in ("commongen", "imdb"):
+        assert f"### {task}: without training, from supervised" in text
+    rows = [x for x in text.splitlines() if x.startswith("| best-of-n | n = 1 |")]
+    assert len(rows) == 2 and all("≤ 0.00" in x for x in rows)
+    assert text.count("| interpolation, supervised+nlpo | linear 0 | 0.00 |") == 2
 
 
 def _until_alone(folder: Path) -> None:
     deadline = time.monotonic() + 60
-    while any(held(folder / c) for c in CELLS):
+    while any(held(folder / c) for c in [*CELLS, *FREE]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -22,7 +22,7 @@ from tether.metrics.bleurt import Bleurt
 from tether.metrics.mauve import Mauve
 from tether.metrics.sentence_pairs import load_pair_model
 from tether.metrics.spice import Spice
-from tether.metrics.summac import SummaC
+from tether.metrics.summac import SummaC, SummaCConv, histograms
 from tether.rewards.tfidf import fit_tfidf
 
 
@@ -265,6 +265,60 @@ def test_summac_wants_an_nli_model(tmp_path: Path) -> None:
         SummaC(model=str(save_bert(tmp_path / "m", ["good", "bad"])), device="cpu").prepare()
 
 
+def save_convolution(file: Path, **changed: torch.Tensor) -> Path:
+    """-1/2 for a document sentence in the first bin, 2 for one in the last, 8 for one in the
+    eighth."""
+    bins = torch.zeros(1, 23)
+    bins[0, 0], bins[0, 7], bins[0, -1] = -0.5, 8.0, 2.0
+    weights = {
+        "mlp.weight": bins, "mlp.bias": torch.tensor([0.25]),
+        "layer_final.weight": torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.3, 0.5]]),
+        "layer_final.bias": torch.tensor([0.0, 0.1]),
+    }  # fmt: skip
+    torch.save(weights | changed, file)
+    return file
+
+
+def test_summac_conv_by_hand(tmp_path: Path) -> None:
+    file = save_convolution(tmp_path / "conv.bin")
+    metric = SummaCConv(model="given", weights=str(file), prefix="Summarize: ")
+    metric._model = Entails()
+    document = "Summarize: It rained. We ran. We sat."
+    texts = ["We ran.", "We flew.", "We ran. We flew.", "", "We flew. " * 10 + "We ran."]
+    result = metric(Samples(texts, None, [document] * 5))
+    # entailed by one of three: r = 2 - 2/2 + 1/4 = 1.25, logit .1 + r; by none: r = -3/2 + 1/4;
+    # the mean of both: r = 0; the eleventh sentence does not count
+    logits = [1.35, -1.15, 0.1, None, -1.15]
+    want = [0.0 if x is None else 1 / (1 + math.exp(-x)) for x in logits]
+    assert result.per_sample == pytest.approx(want)
+    assert metric(Samples(["We ran."], None, ["Summarize: "])).per_sample == [0.0]
+    assert f"|weights={file}" in result.signature and "contradiction" not in result.signature
+
+
+def test_bins_of_summac_conv() -> None:
+    p = torch.tensor([[0.0, 0.3701], [0.0099, 0.3699], [0.0101, 0.9001], [0.9951, 1.0]])
+    found = histograms(p)
+    first = [2, 1, *[0] * 20, 1]
+    second = [0] * 23
+    second[6] = second[7] = second[8] = second[22] = 1  # [.13, .37), [.37, .9), [.9, .91), the last
+    assert found.tolist() == [first, second]
+
+
+def test_summac_conv_says_what_it_needs(tmp_path: Path) -> None:
+    needs = r"summac_conv_vitc_sent_perc_e\.bin of github\.com/tingofurro/summac"
+    with pytest.raises(UserError, match=f"needs `weights`: the file {needs}"):
+        SummaCConv(model="given").check()
+    with pytest.raises(UserError, match=f"there is no file /nowhere/x; take {needs}"):
+        SummaCConv(model="given", weights="/nowhere/x").check()
+    text = tmp_path / "text.bin"
+    text.write_text("no weights")
+    other = save_convolution(tmp_path / "even50.bin", **{"mlp.weight": torch.zeros(1, 50)})
+    for file, said in ((text, "cannot be read"), (other, r"convolution over 23 bins")):
+        with pytest.raises(UserError, match=said) as e:
+            SummaCConv(model="given", weights=str(file)).prepare()
+        assert "\n" not in str(e.value)
+
+
 def test_a_pair_model_that_is_not_there() -> None:
     with pytest.raises(UserError, match="bleurt: /nowhere/x cannot be read"):
         load_pair_model("bleurt", "/nowhere/x", "cpu", "a checkpoint")
@@ -321,7 +375,7 @@ def test_a_missing_package_is_one_line(
         metric.check()
 
 
-@pytest.mark.parametrize("name", ["bleurt", "summac"])
+@pytest.mark.parametrize("name", ["bleurt", "summac", "summac_conv"])
 def test_a_missing_model_is_one_line(name: str) -> None:
     with pytest.raises(UserError, match=f"{name} needs `model`: the folder or hub id of"):
         build("metric", name).check()

@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import processors
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
     GPT2Config,
     GPT2ForSequenceClassification,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
 )
 
 from tests.models_for_tests import EOS, PAD, VOCAB, byte_tokenizer, tiny_module
@@ -213,3 +220,101 @@ def test_completions_that_do_not_fit_are_told(tmp_path: Path) -> None:
     c = built(tmp_path / "lm5", "t5")
     c.max_tokens = 5
     assert c.room == 4 and c.beyond(["1234", "12345"]) == [1]  # one is for EOS
+
+
+def framed_tokenizer() -> PreTrainedTokenizerFast:
+    """Bytes between [CLS] and [SEP], and no EOS."""
+    inner = byte_tokenizer().backend_tokenizer
+    inner.add_special_tokens(["[CLS]", "[SEP]"])
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", cls_token="[CLS]", sep_token="[SEP]",
+        model_max_length=48,
+    )  # fmt: skip
+
+
+CLS, SEP = VOCAB, VOCAB + 1
+COMMON = {"vocab_size": VOCAB + 2, "max_position_embeddings": 64}
+SMALL = {**COMMON, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+         "intermediate_size": 64}  # fmt: skip
+SHORT = {**COMMON, "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "pad_token_id": PAD}
+ENCODERS = {
+    "bert": (BertConfig, BertForMaskedLM, {}),
+    "roberta": (RobertaConfig, RobertaForMaskedLM, {"pad_token_id": 1}),  # positions begin after it
+    "distilbert": (DistilBertConfig, DistilBertForMaskedLM, {}),
+}
+
+
+def letters(text: str) -> list[int]:
+    found: list[int] = byte_tokenizer()(text)["input_ids"]
+    return found
+
+
+def encoder(folder: Path, kind: str) -> str:
+    """A masked language model, as encoders are published."""
+    torch.manual_seed(0)
+    config, model, own = ENCODERS[kind]
+    sizes = {**SMALL, "pad_token_id": PAD} if kind != "distilbert" else SHORT
+    made = model(config(**(sizes | own))).eval()
+    with torch.no_grad():
+        for p in made.parameters():
+            p.mul_(3.0 if p.dim() > 1 else 1.0)  # a fresh model is nearly uniform
+    made.save_pretrained(folder)
+    framed_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("lora", (None, LoraSettings(rank=2)))
+def test_an_encoder_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> None:  # type: ignore[no-untyped-def]
+    settings = ModelSettings(path=encoder(tmp_path / "lm", kind), device="cpu", lora=lora)
+    c = build_classifier(settings, ["neg", "pos"], seed=1)
+    before = {n: p.detach().clone() for n, p in c.module.named_parameters()}
+    trainable = {n: p for n, p in c.module.named_parameters() if p.requires_grad}
+    assert any("classifier" in n for n in trainable)
+    if lora:
+        assert all("lora" in n or "classifier" in n or "pooler" in n for n in trainable)
+    optimizer = torch.optim.Adam(trainable.values(), lr=3e-3)
+    ids, mask = c.batch(c.encode(["good", "bad"]))
+    assert ids[0].tolist() == [CLS, *letters("good"), SEP]
+    for _ in range(40):
+        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert c.probabilities(["good", "bad"]).argmax(1).tolist() == [1, 0]
+    save_classifier(c, tmp_path / "out")
+    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
+    same = build_classifier(settings, ["neg", "pos"], seed=1)
+    other = build_classifier(settings, ["neg", "pos"], seed=2)
+    equal = {n for n, p in other.module.named_parameters() if torch.equal(p, before[n])}
+    assert all(torch.equal(p, before[n]) for n, p in same.module.named_parameters())
+    drawn = {n for n in before if n not in equal}
+    assert drawn and all(any(x in n for x in ("classifier", "pooler", "lora_A")) for n in drawn)
+
+
+def test_rows_of_an_encoder_stand_between_its_special_tokens(tmp_path: Path) -> None:
+    settings = ModelSettings(path=encoder(tmp_path / "lm", "bert"), device="cpu")
+    c = build_classifier(settings, ["score"], max_tokens=512)
+    assert (c.max_tokens, c.room) == (48, 46)  # the tokenizer's limit
+    long = c.encode(["x" * 40 + "0123456789" * 2])[0]
+    assert len(long) == 48 and long[0] == CLS and long[-3:] == [*letters("89"), SEP]
+    assert c.encode([""]) == [[CLS, SEP]]
+    cut = [CLS, *letters("cut"), SEP]
+    assert c.closed(cut[1:-1]) == c.closed(cut[:-1]) == c.closed(cut[1:]) == c.closed(cut) == cut
+    assert c.closed([CLS, *letters("abcut"), SEP], 5) == cut
+
+
+def test_encoders_that_cannot_be_read(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "lm", "bert")
+    with pytest.raises(UserError, match=r"model\.adapter is for language models; .* is an encoder"):
+        build_classifier(ModelSettings(path=path, device="cpu", adapter="x"), ["score"])
+    BertForMaskedLM(BertConfig(**SMALL)).save_pretrained(tmp_path / "two")
+    config = BertConfig(**(SMALL | {"num_hidden_layers": 3}), architectures=["BertForMaskedLM"])
+    config.save_pretrained(tmp_path / "two")
+    framed_tokenizer().save_pretrained(tmp_path / "two")
+    with pytest.raises(UserError, match=r"lacks 'bert\.encoder\.layer\.2\."):
+        build_classifier(ModelSettings(path=str(tmp_path / "two"), device="cpu"), ["score"])

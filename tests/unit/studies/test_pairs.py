@@ -112,7 +112,10 @@ def test_sampling_judging_and_training_on_it(world: Path, tmp_path: Path) -> Non
     assert sources <= {"round-2 (a)", "round-2 (b)"}
 
 
-def test_the_filter_asks_both(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("which", [f"{HERE}:both", "{kind: metric, metric: coverage}"])
+def test_the_filter_asks_both(
+    which: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One pair of four in which both try all concepts."""
     file = tmp_path / "concepts.jsonl"
     rows = [{"prompt": f"p{i}", "concepts": ["dog", "run"]} for i in range(4)]
@@ -121,7 +124,7 @@ def test_the_filter_asks_both(world: Path, tmp_path: Path, monkeypatch: pytest.M
     written = iter([[[whole], [whole], [part], [part]], [["run, dog!"], [part], [whole], ["no"]]])
     monkeypatch.setattr("tether.studies.pairs.generate", lambda *given, **named: next(written))
     model = str(world / "model")
-    chosen = Sampling(a=model, b=model, data=str(file), prompts=4, filter=f"{HERE}:both")
+    chosen = Sampling(a=model, b=model, data=str(file), prompts=4, filter=which)
     facts = collect(chosen, out=tmp_path / "kept.jsonl", raters=["n={kind: length}"], say=quiet)
     (kept,) = [json.loads(x) for x in (tmp_path / "kept.jsonl").read_text().splitlines()]
     assert {kept["chosen"], kept["rejected"]} == {whole, "run, dog!"}

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tests.conftest import SHARED
 from tests.models_for_tests import byte_tokenizer, tiny_module
 from tests.runs_for_tests import make_world, quiet, run, settings
+from tests.unit.models.test_classifier import encoder
 from tether.config.errors import UserError
 from tether.config.run import ClassifierSettings
 from tether.config.settings import parse
@@ -37,6 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("t5", "bart", "marian"):
         tiny_module(kind, sharp=2.0).save_pretrained(folder / kind)
         byte_tokenizer().save_pretrained(folder / kind)
+    encoder(folder / "roberta", "roberta")
     with open(folder / "pairs.jsonl", "w", encoding="utf-8") as f:
         for i in range(96):
             good, bad = f"zz {i % 7}", f"qq {i % 5}" + "." * (i % 3)
@@ -76,6 +78,8 @@ KINDS = {
     "t5": {"path": "t5"},
     "t5-lora": {"path": "t5", "lora": {"rank": 4}},
     "bart": {"path": "bart"},
+    "roberta": {"path": "roberta"},
+    "roberta-lora": {"path": "roberta", "lora": {"rank": 4}},
 }
 
 

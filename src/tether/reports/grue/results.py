@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tether.analysis.grue import (
     summarised,
 )
 from tether.config.errors import UserError
+from tether.records import read_lines
 from tether.reports.methods import PRIMARY_BUDGET
 from tether.reports.runs import FAILURES
 
@@ -60,6 +61,8 @@ class Weights:
     reward: float | None
     measured: Measured
     perplexity: float | None
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """metric -> further values of it, such as those over subsets of the examples."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,28 @@ class Cell:
     def at(self, name: str, policy: str = "exported") -> Weights | None:
         """The weights of a name (`final`, `budget:4`)."""
         return next((w for w in self.weights if name in w.names and w.policy == policy), None)
+
+
+@dataclass(frozen=True)
+class Free:
+    """A run that trains nothing: it measures what the weights that methods start from give without
+    training. No row."""
+
+    name: str
+    folder: Path
+    task: str
+    start: str
+    """Method whose final weights these are; empty = the model as it is."""
+    seed: int
+    trained_on: str
+    """The one metric that is the reward; empty = the task's reward."""
+    reference: str
+    """KL reference that the start was trained with; empty = it has none."""
+
+    @property
+    def finished(self) -> bool:
+        record = self.folder / "record.jsonl"
+        return record.is_file() and any(x["kind"] == "end" for x in read_lines(record))
 
 
 @dataclass(frozen=True)
@@ -107,6 +132,7 @@ class Results:
     """Names of cells that have no scores."""
     failures: Mapping[str, str]
     """Cell -> the last line of its log, or why its metrics failed."""
+    free: tuple[Free, ...] = ()
 
     @property
     def budget(self) -> float:
@@ -207,6 +233,7 @@ def read(folder: Path) -> Results:
         len(declared["cells"]),
         tuple(missing),
         failures,
+        tuple(Free(folder=folder / f["name"], **f) for f in declared.get("free", [])),
     )
 
 
@@ -240,6 +267,7 @@ def _weights(found: Mapping[str, Any]) -> Weights:
         found["reward"],
         Measured(found["values"], found["left_out"]),
         found["perplexity"],
+        found.get("parts", {}),
     )
 
 

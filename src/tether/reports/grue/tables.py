@@ -105,6 +105,7 @@ def _metrics(r: Results, task: Task) -> Part:
         rows.append(
             [f"{a.metric} ({a.family})", *ends, *(_mean(r, task, x, a.metric) for x in r.rows)]
         )
+        rows += _parts(r, task, a.metric)
     left_out = "; ".join(f"{a.metric}: {a.dropped}" for a in task.anchors if a.dropped)
     note = "Final weights. Floor: the better of empty output and copied prompt. Ceiling: "
     note += ", ".join(dict.fromkeys(a.ceiling_is for a in task.anchors if a.ceiling_is)) + "."
@@ -114,8 +115,23 @@ def _metrics(r: Results, task: Task) -> Part:
     return Part(f"{task.name}: metrics", head, rows, note)
 
 
+def _parts(r: Results, task: Task, metric: str) -> list[list[str]]:
+    """A row for each further value of a metric."""
+    of_row = {x.label: [w.parts.get(metric, {}) for w in r.weights(task, x, None)] for x in r.rows}
+    names = dict.fromkeys(name for found in of_row.values() for f in found for name in f)
+    return [
+        [f"{metric}: {name.replace('_', ' ')}", NONE, NONE,
+         *(_told([f.get(name) for f in of_row[x.label]]) for x in r.rows)]
+        for name in names
+    ]  # fmt: skip
+
+
 def _mean(r: Results, task: Task, row: Row, metric: str) -> str:
-    found = [w.measured.values.get(metric) for w in r.weights(task, row, None)]
+    return _told([w.measured.values.get(metric) for w in r.weights(task, row, None)])
+
+
+def _told(found: Sequence[float | None]) -> str:
+    """Mean over the seeds that have a value."""
     values = [v for v in found if v is not None]
     return f"{math.fsum(values) / len(values):.3f}" if values else NONE
 

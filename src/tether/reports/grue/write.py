@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,13 +14,11 @@ from tether.analysis.comparisons import TESTED_AT_MOST
 from tether.analysis.grue import FAMILIES, on_scale
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL
 from tether.config.whole_file import write_whole
-from tether.reports import charts, points
 from tether.reports.grue import tables
+from tether.reports.grue.frontiers import Frontier, chart, frontiers, waste, without_training
 from tether.reports.grue.results import ZERO_SHOT, Results, Task, read
-from tether.reports.methods import study
 from tether.reports.page import document
 from tether.reports.parts import Part, html, markdown
-from tether.reports.runs import Run, read_run
 
 COLUMNS = (
     *("task", "method", "start", "trained_on", "kl_reference", "seed", "weights", "policy"),
@@ -66,8 +65,9 @@ def write(folder: Path) -> Written:
     )
     write_whole(done.scores, _csv(COLUMNS, _scores(r)))
     write_whole(done.leaderboard, _csv(BOARD, _board(r)))
-    write_whole(done.markdown, _markdown(r))
-    write_whole(done.html, _page(r))
+    drawn = {t.name: frontiers(r, t) for t in r.tasks}
+    write_whole(done.markdown, _markdown(r, drawn))
+    write_whole(done.html, _page(r, drawn))
     return done
 
 
@@ -94,6 +94,8 @@ def notes(r: Results) -> list[str]:
             f"{len(r.missing)} of {r.cells} cells are not finished: {', '.join(r.missing[:6])}"
             f"{', ...' if len(r.missing) > 6 else ''}; rows without all tasks have no aggregate."
         )
+    if waiting := [f.name for f in r.free if not f.finished]:
+        found.append(f"Baselines that are not finished: {', '.join(waiting)}.")
     found += _unscored(r)
     found += _unequal(r)
     for name, why in r.failures.items():
@@ -159,50 +161,35 @@ def _tables(r: Results) -> list[Part]:
     ]
 
 
-def _markdown(r: Results) -> str:
-    parts = [*_tables(r), *(p for t in r.tasks for p in tables.of_task(r, t))]
+def _of_task(r: Results, task: Task, drawn: Sequence[Frontier]) -> list[Part]:
+    free = [p for f in drawn for p in (without_training(f), waste(f)) if p is not None]
+    return [*tables.of_task(r, task), *free]
+
+
+def _markdown(r: Results, drawn: Mapping[str, Sequence[Frontier]]) -> str:
+    parts = [*_tables(r), *(p for t in r.tasks for p in _of_task(r, t, drawn[t.name]))]
     head = ["# GRUE", *notes(r), *(f"- {x}" for x in _stamps(r))]
     return "\n\n".join([*head, *map(markdown, parts)]) + "\n"
 
 
-def _page(r: Results) -> str:
-    drawn: dict[str, dict[str, Any]] = {}
+def _page(r: Results, drawn: Mapping[str, Sequence[Frontier]]) -> str:
+    charts: dict[str, dict[str, Any]] = {}
     body = [STYLE, *(f"<p class='note'>{escape(n)}</p>" for n in notes(r))]
     body += [html(p) for p in _tables(r)]
     for task in r.tasks:
         body.append(f"<h2>{escape(task.name)}</h2>")
-        for where, spec in _frontiers(r, task).items():
-            drawn[where] = spec
+        for number, frontier in enumerate(drawn[task.name]):
+            where = f"frontier-{task.name}-{number}"
+            charts[where] = chart(frontier)
             body.append(f"<figure><div id='{escape(where)}'></div></figure>")
-        body += [html(p) for p in tables.of_task(r, task)]
+        body += [html(p) for p in _of_task(r, task, drawn[task.name])]
     items = "".join(f"<li>{escape(x)}</li>" for x in _stamps(r))
     body.append(f"<h2>Anchors</h2><ul>{items}</ul>")
-    return document("GRUE", "\n".join(body), drawn)
+    return document("GRUE", "\n".join(body), charts)
 
 
 def _stamps(r: Results) -> list[str]:
     return [f"{t.name}: anchors {t.sha256[:16]}, {t.examples} examples" for t in r.tasks]
-
-
-def _frontiers(r: Results, task: Task) -> dict[str, dict[str, Any]]:
-    """element id -> chart: reward against drift of the methods that share a start and a reward."""
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for row in r.rows:
-        if row.tuned:
-            for cell in task.cells.get(row.label, {}).values():
-                run = read_run(cell.folder)
-                groups.setdefault((row.start, row.trained_on), []).append(run)
-    found = {}
-    for number, ((start, reward), runs) in enumerate(groups.items()):
-        shown = study(runs, budgets=r.budgets, apart=("model.path",))
-        spec = charts.frontier(shown, points.rows(shown))
-        title = f"Reward within a drift budget, from {start or 'the model as it is'}"
-        spec["title"] = {
-            **spec["title"],
-            "text": f"{title}{f', reward {reward}' if reward else ''}",
-        }
-        found[f"frontier-{task.name}-{number}"] = spec
-    return found
 
 
 def _scores(r: Results) -> list[list[Any]]:
@@ -221,6 +208,8 @@ def _scores(r: Results) -> list[list[Any]]:
                         a = ends[name]
                         more = [a.family, name, value, a.floor, a.ceiling, scaled.get(name)]
                         out.append([*about, *more])
+                        for part, number in w.parts.get(name, {}).items():
+                            out.append([*about, "part", f"{name}: {part}", number, *[None] * 3])
     return out
 
 

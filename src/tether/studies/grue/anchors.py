@@ -117,10 +117,16 @@ def _ceiling(entry: Entry, metric: Metric, rows: Examples) -> tuple[float, str]:
 
 def value_of(metric: Metric, samples: Samples) -> float:
     """Of the corpus. Raises UserError where it is not a number."""
-    value = metric(samples).value
+    return with_parts(metric, samples)[0]
+
+
+def with_parts(metric: Metric, samples: Samples) -> tuple[float, dict[str, float]]:
+    """Value of the corpus and its parts. Raises UserError where the value is not a number."""
+    found = metric(samples)
+    value = found.value
     if value is None or not math.isfinite(value):
         raise UserError(f"the metric {metric.name} gives {value} for {len(samples)} texts")
-    return value
+    return value, found.parts
 
 
 def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:

@@ -2,6 +2,10 @@
 
 `zero-shot` and methods on human completions are trained once a task and seed, whatever rewards and
 KL references the others are repeated with; a method from another's weights waits for that run.
+
+What costs no training (`after` in the settings) is measured where it is needed once: best-of-n and
+the oracle depend on the weights that methods start from, so a run of no updates has them, and
+interpolation on each run's own final weights.
 """
 
 from __future__ import annotations
@@ -23,7 +27,14 @@ from tether.config.layers import merge
 from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
-from tether.studies.grue.methods import PLAIN, ZERO_SHOT, Method, changed, mapping_of
+from tether.studies.grue.methods import (
+    BASELINES,
+    PLAIN,
+    ZERO_SHOT,
+    Method,
+    changed,
+    mapping_of,
+)
 from tether.studies.grue.metrics import part_of
 from tether.studies.grue.terms import FROM_A_RUN, SHORT, Terms, grouped
 from tether.studies.workers import Job
@@ -32,7 +43,8 @@ RAW = "raw"
 """The KL reference that is the model as it is."""
 OF_TUNED = ("algorithm", "critic", "tethers")
 """What a method that trains on a reward brings; all else are the task's terms."""
-OF_DEMONSTRATIONS = (*OF_TUNED, "updates", "batch", "optimizer", "evaluation")
+OF_TRAINING = (*OF_TUNED, "updates", "batch", "optimizer")
+OF_DEMONSTRATIONS = (*OF_TRAINING, "evaluation")
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,11 @@ class Cell:
     """KL reference: `raw`, or the method whose weights it is; empty = where it starts."""
 
     @property
+    def free(self) -> bool:
+        """Trains nothing and is no row: it measures the weights that others start from."""
+        return not self.method.recipe and self.method.name != ZERO_SHOT
+
+    @property
     def label(self) -> str:
         """Name of its row: the method, and what it is repeated with."""
         extra = [f"reward {self.reward}"] if self.reward else []
@@ -59,7 +76,7 @@ class Cell:
         """Name of its folder below the task's."""
         parts = [self.method.name, *filter(None, (self.reward, self.reference))]
         slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower())
-        seed = f"-seed{self.seed}" if self.method.recipe else ""
+        seed = f"-seed{self.seed}" if self.method.recipe or self.method.start else ""
         return slug.strip("-.") + seed
 
     @property
@@ -119,6 +136,22 @@ def cells(plan: Plan) -> list[Cell]:
     return out
 
 
+def free_cells(plan: Plan) -> list[Cell]:
+    """For best-of-n and the oracle, where they are asked for: one for each set of weights that
+    methods start from, and each reward. The model as it is has no seed."""
+    found: dict[Cell, None] = {}
+    for cell in cells(plan):
+        if not tuned(plan, cell.task, cell.method):
+            continue
+        start = cell.method.start
+        method = Method(f"{start}+{BASELINES}" if start else BASELINES, "", start)
+        held = bool(start) and tuned(plan, cell.task, plan.methods[start])
+        reference = cell.reference if held else ""
+        found[Cell(cell.task, method, cell.seed if start else 0, cell.reward, reference)] = None
+    after = {c: settings_of(plan, c).after for c in found}
+    return [c for c, a in after.items() if a.best_of_n or a.oracle]
+
+
 def own(plan: Plan, task: str, method: Method) -> dict[str, Any]:
     """What a method brings: its recipe for the task where there is one, else its general recipe in
     the place of the task's PPO."""
@@ -157,6 +190,8 @@ def settings_of(plan: Plan, cell: Cell) -> RunSettings:
     algorithm = str(mapping["algorithm"]["kind"])
     layers: list[Mapping[str, Any]] = [mapping | {"data": {"task": part}}]
     layers += terms.layers(method.name, algorithm, on_reward, bool(method.recipe))
+    if cell.free:  # measured as those are that start from these weights
+        layers.append({k: v for k, v in terms.tuned.items() if k not in OF_TRAINING})
     if plan.model:
         layers.append({"model": {"path": plan.model}})
     if cell.task in plan.data:
@@ -169,8 +204,9 @@ def settings_of(plan: Plan, cell: Cell) -> RunSettings:
     merged = merge(merged, _place(plan, cell, merged))
     if cell.reward:
         merged["rewards"] = {cell.reward: _as_reward(cell.task, terms, cell.reward)}
-    if cell.reference:
+    if cell.reference and not cell.free:
         merged["tethers"] = _with_reference(plan, cell, merged)
+    merged = _measured_after(cell, on_reward, merged)
     where = f"the settings of {cell.name}"
     settings = parse(merged, where)
     assert isinstance(settings, RunSettings)  # recipes of other jobs are refused by name
@@ -181,6 +217,23 @@ def settings_of(plan: Plan, cell: Cell) -> RunSettings:
             "set truncate_left or truncate_right"
         )
     return settings
+
+
+OF_SAMPLES = ("best_of_n", "oracle", "samples", "prompts")
+OF_INTERPOLATION = ("interpolate", "shares", "how")
+
+
+def _measured_after(cell: Cell, on_reward: bool, merged: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those steps of `after` alone that this cell measures. A run that measures
+    the start samples: where evaluations take the likeliest token, as training does."""
+    wanted = merged.get("after") or {}
+    others = OF_INTERPOLATION if cell.free else OF_SAMPLES
+    mine = {k: v for k, v in wanted.items() if k not in others} if cell.free or on_reward else {}
+    out = {**merged, "after": mine}
+    evaluation = dict(merged.get("evaluation") or {})
+    if cell.free and (evaluation.get("sampling") or {}).get("greedy"):
+        out["evaluation"] = {**evaluation, "sampling": None}
+    return out
 
 
 def _place(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,14 +301,14 @@ def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[s
     return {k: {**v, "model": path} if k in held else v for k, v in tethers.items()}
 
 
-def jobs(plan: Plan) -> list[tuple[Cell, Job]]:
-    """Every cell with its run, in the order they start.
+def jobs(plan: Plan, wanted: Sequence[Cell] | None = None) -> list[tuple[Cell, Job]]:
+    """Every cell with its run, in the order they start; or those cells that are wanted.
 
     Raises UserError: a wrong setting, budgets that are not the same in all cells, or a folder that
     holds a run with other settings.
     """
     out: list[tuple[Cell, Job]] = []
-    for cell in cells(plan):
+    for cell in cells(plan) if wanted is None else wanted:
         folder = plan.folder / cell.name
         waits = [cell.method.start] if cell.method.start else []
         waits += [cell.reference] if cell.reference not in ("", RAW, *waits) else []

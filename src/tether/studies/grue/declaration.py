@@ -31,6 +31,7 @@ def declare(
     stamps: Mapping[str, str],
     primary: Sequence[tuple[str, str]] = (),
     margin: float | None = None,
+    free: Sequence[Cell] = (),
 ) -> None:
     """Write grue.json, with what it held before.
 
@@ -38,6 +39,7 @@ def declare(
         stamps: task -> hash of its anchors.
         primary: none = as declared before.
         margin: of their equivalence; None = as declared before, else .01.
+        free: runs that measure what costs no training.
     Raises:
         UserError: a primary comparison of no method, more than 6, any with more than 20 seeds,
             other ones (or another margin) than before the first result, a margin that is not above
@@ -62,7 +64,8 @@ def declare(
         "seeds": sorted({*old.get("seeds", []), *content["seeds"]}),
         "rows": {**old.get("rows", {}), **content["rows"]},
         "anchors": {**old.get("anchors", {}), **content["anchors"]},
-        "cells": list({c["name"]: c for c in [*old.get("cells", []), *content["cells"]]}.values()),
+        "cells": _by_name([*old.get("cells", []), *content["cells"]]),
+        "free": _by_name([*old.get("free", []), *map(_free, free)]),
         **declared,
     }
     for name in (n for pair in pairs for n in pair):
@@ -82,6 +85,21 @@ def declare(
             "already; take another --out FOLDER"
         )
     write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _by_name(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({x["name"]: x for x in listed}.values())
+
+
+def _free(cell: Cell) -> dict[str, Any]:
+    return {
+        "name": cell.name,
+        "task": cell.task,
+        "start": cell.method.start,
+        "seed": cell.seed,
+        "trained_on": cell.reward,
+        "reference": cell.reference,
+    }
 
 
 def _content(

@@ -19,6 +19,8 @@ ZERO_SHOT = "zero-shot"
 DEFAULT = (ZERO_SHOT, "supervised", "ppo", "nlpo", "supervised+ppo", "supervised+nlpo")
 PLAIN = "ppo"
 """The recipe that a tether named as a method is added to."""
+BASELINES = "baselines"
+"""What the runs are called that train nothing and measure what costs no training."""
 GRUE = "grue-"
 """Beginning of the recipes of single tasks, which are reached by task and method."""
 

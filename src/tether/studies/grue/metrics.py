@@ -41,7 +41,8 @@ class Entry:
 
 
 def entries(task: str, terms: Terms, others: Sequence[str] = ()) -> list[Entry]:
-    """All metrics of both families, and further ones that are measured only.
+    """All metrics of both families, and further ones that are measured only: the task's own and
+    `others`.
 
     Raises UserError: a name that is no metric of texts.
     """
@@ -60,9 +61,10 @@ def entries(task: str, terms: Terms, others: Sequence[str] = ()) -> list[Entry]:
                 raise UserError(f"the metric '{name}' of {task} is named twice")
             found.append(_entry(name, family, part_of(name, task, terms, where)))
     named = {e.name for e in found}
-    for name in others:
+    more = dict.fromkeys(definition.beside, where) | dict.fromkeys(others, "--rewards")
+    for name, place in more.items():
         if name not in named:
-            found.append(_entry(name, "other", part_of(name, task, terms, "--rewards")))
+            found.append(_entry(name, "other", part_of(name, task, terms, place)))
     return found
 
 

@@ -21,7 +21,7 @@ from tether.reports.grue.results import UNMEASURED
 from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
-from tether.studies.grue.cells import RAW, Cell, Plan, jobs, settings_of, tuned
+from tether.studies.grue.cells import RAW, Cell, Plan, free_cells, jobs, settings_of, tuned
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
 from tether.studies.grue.metrics import Entry, entries
@@ -51,6 +51,8 @@ class Asked:
     primary: Sequence[tuple[str, str]] = ()
     margin: float | None = None
     """None = as declared before, else the default."""
+    after: Sequence[str] = ()
+    """Steps of `after` that are on: what costs no training."""
     overrides: Sequence[str] = ()
 
 
@@ -82,26 +84,33 @@ def main(
     console = console or Console()
     plan = with_test_rows(plan_of(asked))
     made = jobs(plan)
-    _check(made)
+    untrained = free_cells(plan)
+    free = jobs(plan, untrained)
+    _check([*made, *free])
     ready = prepare(plan, made, console)
     stamps = {task: r.stamp for task, r in ready.items()}
-    declare(plan, made, stamps, asked.primary, asked.margin)
-    for _, job in made:
+    declare(plan, made, stamps, asked.primary, asked.margin, untrained)
+    for _, job in [*made, *free]:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
     by_name = {job.name: (cell, job) for cell, job in made}
     failed: dict[str, str] = {}
     with ThreadPoolExecutor(1) as pool:  # metrics of one cell while others train
         measured: list[Future[dict[str, str]]] = []
+
+        def ended(job: Job) -> None:
+            if job.name in by_name:  # what trains nothing is no row
+                measured.append(pool.submit(measure, [by_name[job.name]], ready))
+
         try:
             run_jobs(
-                [job for _, job in made],
+                [job for _, job in [*made, *free]],
                 plan.folder,
                 workers=workers,
                 per_device=per_device,
                 retry=retry,
                 console=console,
-                ended=lambda job: measured.append(pool.submit(measure, [by_name[job.name]], ready)),
+                ended=ended,
             )
             for done in measured:
                 failed |= done.result()
@@ -110,7 +119,8 @@ def main(
             raise
     failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
     _record(plan.folder, made, failed, console)
-    return plan.folder, not failed and all(scoring.finished(job.folder) for _, job in made)
+    whole = all(scoring.finished(job.folder) for _, job in [*made, *free])
+    return plan.folder, whole and not failed
 
 
 def plan_of(asked: Asked) -> Plan:
@@ -146,7 +156,7 @@ def plan_of(asked: Asked) -> Plan:
         references=asked.references,
         budgets=asked.budgets,
         model=asked.model,
-        overrides=asked.overrides,
+        overrides=[*asked.overrides, *(f"--after.{step}=true" for step in asked.after)],
     )
     _check_references(plan)
     return plan

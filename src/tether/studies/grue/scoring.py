@@ -19,7 +19,7 @@ from tether.analysis.jackknife import groups
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_lines, read_points
-from tether.studies.grue.anchors import Examples, value_of
+from tether.studies.grue.anchors import Examples, value_of, with_parts
 from tether.studies.grue.cells import Cell
 from tether.studies.grue.metrics import Entry
 
@@ -69,10 +69,10 @@ def score(
     texts = completions(folder, len(rows))
     found = []
     for w in weights_of(folder):
-        values, left_out = measure(used, texts[w.update, w.policy], rows)
+        values, parts, left_out = measure(used, texts[w.update, w.policy], rows)
         if w.perplexity is not None:
             values |= {a.metric: w.perplexity for a in anchors if a.is_perplexity}
-        found.append({**vars(w), "values": values, "left_out": left_out})
+        found.append({**vars(w), "values": values, "parts": parts, "left_out": left_out})
     content = {
         "task": cell.task,
         "method": cell.method.name,
@@ -90,20 +90,24 @@ def score(
 
 def measure(
     entries: Sequence[Entry], texts: Sequence[str], rows: Examples
-) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """(metric -> value, metric -> value without each group of examples)."""
+) -> tuple[dict[str, float], dict[str, dict[str, float]], dict[str, list[float]]]:
+    """(metric -> value, metric in no score -> its parts, metric -> value without each group of
+    examples)."""
     values: dict[str, float] = {}
+    inside: dict[str, dict[str, float]] = {}
     left_out: dict[str, list[float]] = {}
     parts = groups(len(rows))
     for e in entries:
         assert e.metric is not None
-        values[e.name] = value_of(e.metric, rows.samples(texts, e.metric))
+        values[e.name], parts_of_it = with_parts(e.metric, rows.samples(texts, e.metric))
+        if e.family == "other" and parts_of_it:
+            inside[e.name] = parts_of_it
         left_out[e.name] = [
             value_of(e.metric, rows.samples(texts, e.metric, _without(part, len(rows))))
             for part in parts
             if len(parts) > 1
         ]
-    return values, left_out
+    return values, inside, left_out
 
 
 def _without(part: Sequence[int], n: int) -> list[int]:

@@ -47,6 +47,10 @@ OWN = {
     "checkpoint.export": "what trains is exported, since others may start from it",
 }
 """Setting that the benchmark makes itself -> what decides it."""
+UNTRAINED = {
+    "after": "what costs no training is measured for all methods of a task that train on a reward "
+    "(key all or tuned, or --after)"
+}
 FROM_A_RUN = {
     "revision": None,
     "gguf_file": None,
@@ -121,7 +125,8 @@ def _terms(mapping: Any, where: str, methods: Sequence[str]) -> Terms:
         if name not in methods:
             raise unknown("method", str(name), methods, f"{where}, methods")
     for key in ("all", "tuned", "demonstrations"):
-        refuse_own(mapping.get(key, {}), OWN, f"{where}, {key}")
+        more = {"after": UNTRAINED["after"]} if key == "demonstrations" else {}
+        refuse_own(mapping.get(key, {}), {**OWN, **more}, f"{where}, {key}")
     for name, changes in mapping.get("methods", {}).items():
         if isinstance(changes, Mapping):
             refuse_own(changes, own_of(str(name)), f"{where}, methods, {name}")
@@ -130,12 +135,13 @@ def _terms(mapping: Any, where: str, methods: Sequence[str]) -> Terms:
 
 def own_of(method: str) -> dict[str, str]:
     """What the benchmark makes itself of a method's settings."""
+    own = {**OWN, **UNTRAINED}
     if method == ZERO_SHOT:
-        return {**OWN, "updates": "zero-shot trains nothing"}
+        return {**own, "updates": "zero-shot trains nothing"}
     if "+" not in method:
-        return OWN
+        return own
     start = "it starts from the final weights of " + method.rpartition("+")[0]
-    return {**OWN, **{f"model.{key}": start for key in ("path", *FROM_A_RUN)}}
+    return {**own, **{f"model.{key}": start for key in ("path", *FROM_A_RUN)}}
 
 
 def house(task: str) -> Terms:

@@ -1,0 +1,114 @@
+"""Encoders (BERT, RoBERTa, DeBERTa and kin) as backbones of classifiers and reward models.
+
+They read a text in both directions and write none, so they are no policies. transformers' own class
+for sequence classification pools and scores; everything that a language model's checkpoint does not
+hold is drawn anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils import logging
+
+from tether.config.errors import UserError
+from tether.config.run import ModelSettings
+from tether.models.dropout import silence_config
+from tether.models.loading import cannot_load, resolve_device, resolve_dtype
+
+
+def is_encoder(config: Any) -> bool:
+    """Whether a configuration is of a model that reads both ways and writes nothing: one of
+    transformers' masked language models that was not saved as a causal one."""
+    saved = " ".join(getattr(config, "architectures", None) or [])
+    writes = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", False)
+    masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return masked and not writes and "CausalLM" not in saved and "LMHead" not in saved
+
+
+def heads(module: Any) -> list[tuple[Any, str]]:
+    """What a classifier has besides a language model's trunk, as (owner, name): `classifier`, of
+    some models with a layer before it, and the trunk's pooler, which masked language models lack.
+    """
+    found = [(module, n) for n, _ in module.named_children() if n != module.base_model_prefix]
+    found += [
+        (module.base_model, n) for n, _ in module.base_model.named_children() if n == "pooler"
+    ]
+    return [(m, n) for m, n in found if any(True for _ in getattr(m, n).parameters())]
+
+
+def load_encoder(settings: ModelSettings, config: Any, seed: int) -> nn.Module:
+    """An encoder with a new head.
+
+    Args:
+        config: with `num_labels`.
+        seed: of the head, and of the pooler where the checkpoint has none.
+    Raises:
+        UserError: no such model, no class for classification, or weights that are missing.
+    """
+    for name in ("gguf_file", "adapter"):
+        if getattr(settings, name) is not None:
+            raise UserError(f"model.{name} is for language models; {settings.path!r} is an encoder")
+    device = resolve_device(settings.device)
+    silence_config(config)
+    module, missing = _module(settings, config, resolve_dtype(settings.dtype, device))
+    own = module.base_model_prefix + "."
+    lacking = [n for n in missing if n.startswith(own)]
+    foreign = [n for n in lacking if not n.startswith(own + "pooler.")]
+    if foreign:
+        raise UserError(f"model.path: {settings.path!r} lacks {foreign[0]!r}: other weights")
+    new = [n for n, _ in module.named_parameters() if n in lacking or not n.startswith(own)]
+    _draw(module, new, seed)
+    out: nn.Module = module.to(device)
+    return out
+
+
+def _module(settings: ModelSettings, config: Any, dtype: torch.dtype) -> tuple[Any, list[str]]:
+    auto, trust = AutoModelForSequenceClassification, settings.trust_remote_code
+    with torch.random.fork_rng(), _quiet():
+        torch.manual_seed(0)  # transformers draws what is missing; it is drawn again after
+        try:
+            if settings.random_weights:
+                return auto.from_config(config, dtype=dtype, trust_remote_code=trust), []
+            module, report = auto.from_pretrained(
+                settings.path,
+                config=config,
+                dtype=dtype,
+                revision=settings.revision or "main",
+                trust_remote_code=trust,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # of the head, which is a new one
+            )
+        except (OSError, ValueError, ImportError, KeyError) as e:
+            raise cannot_load("model.path", settings.path, e) from e
+    return module, sorted(report["missing_keys"])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' table of what is new, which is meant to be."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _draw(module: nn.Module, names: list[str], seed: int) -> None:
+    """Matrices from a normal distribution of deviation .02, scales 1, biases 0."""
+    generator = torch.Generator().manual_seed(seed)
+    live = dict(module.named_parameters())
+    with torch.no_grad():
+        for name in names:
+            p = live[name]
+            if p.dim() > 1:
+                p.copy_(torch.randn(p.shape, generator=generator) * 0.02)
+            else:
+                p.fill_(0.0 if name.endswith("bias") else 1.0)
