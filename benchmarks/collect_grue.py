@@ -22,11 +22,11 @@ from typing import Any
 
 from benchmarks.archive import PRIVATE, portable
 from benchmarks.collect_imdb import ROOT, opened, write
-from benchmarks.grue_study import DEVIATIONS, WITHOUT_WARM_START
+from benchmarks.grue_study import DEVIATIONS, REPEATED, WITHOUT_WARM_START
 from benchmarks.published_grue import DATE, PAPER, TABLES
 from tether.analysis.grue import Family, Score
 from tether.config.errors import UserError
-from tether.reports.grue.results import FINAL, Results, Row, Task, Weights, read
+from tether.reports.grue.results import Results, Row, Task, Weights, read
 
 NAME = "grue"
 COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from .grue/{group}"
@@ -127,7 +127,7 @@ def tables(results: Results) -> list[dict[str, Any]]:
                 "method": "Method", "task_budget": f"Task, {results.budget:g} nats",
                 "natural_budget": f"Naturalness, {results.budget:g} nats",
                 "task_final": "Task, final", "natural_final": "Naturalness, final",
-                **{f"reward_{b:g}": f"Reward, {b:g} nats" for b in SHOWN_BUDGETS},
+                **{f"reward_{b:g}": f"Reward, {b:g} nat{'s' * (b > 1)}" for b in SHOWN_BUDGETS},
                 "reward_final": "Reward, final", "drift_final": "Drift, final",
             },
             "text": f"{task.examples} test examples; anchors {task.sha256[:12]}.{left}",
@@ -182,15 +182,19 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     finished = results.cells - len(results.missing)
     notes = [
         f"{finished} of {results.cells} cells. "
-        f"{len(results.seeds)} seeds: every seed's value stands in parentheses behind the mean; "
-        "intervals in brackets are over examples only and say nothing about another seed; there "
-        "are no tests and no verdicts. Rows without seeds are single runs.",
+        f"Seeds {', '.join(map(str, results.seeds))}: each seed's value stands in parentheses "
+        "behind the mean; intervals in brackets are over examples only and say nothing about "
+        "another seed; there are no tests and no verdicts. Rows without seeds are single runs.",
         "A row called pilot is one seed of PPO without a warm start, where the study has no more.",
         "Drift is in nats per completion from the weights where a method starts; a reward at a "
-        f"budget is that of the best weights within it (final weights where none was). {FINAL} "
-        "weights stand at whatever drift they ended at.",
+        "budget is that of the best weights within it (the initial ones where training passed it "
+        "at once). Final weights stand at whatever drift they ended at.",
         "What differs from RL4LMs' settings:\n\n" + "\n".join(f"* {d}" for d in DEVIATIONS),
     ]
+    file = folder / REPEATED
+    if file.is_file():
+        again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
+        notes.append(f"Trained twice, some methods starting from each: {again}.")
     if results.missing:
         notes.append("Not finished: " + ", ".join(results.missing) + ".")
     if results.failures:

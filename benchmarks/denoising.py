@@ -41,7 +41,7 @@ SHARD = "14MB"
 """Largest file of weights."""
 SHAPE: dict[str, Any] = {
     "d_model": 384, "d_kv": 64, "num_heads": 6, "d_ff": 1280, "num_layers": 6,
-    "num_decoder_layers": 6, "feed_forward_proj": "relu", "tie_word_embeddings": True,
+    "feed_forward_proj": "relu", "tie_word_embeddings": True,
     "dropout_rate": 0.1,
 }  # fmt: skip
 TINY = {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 64, "num_layers": 2}

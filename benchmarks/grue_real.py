@@ -37,6 +37,7 @@ from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import (
     INTENT,
     OUT,
+    REPEATED,
     SEEDS,
     SENTIMENT,
     T5,
@@ -50,6 +51,7 @@ from benchmarks.grue_study import (
 )
 from benchmarks.measuring import ROOT
 from benchmarks.parts import cut, join, packed
+from tether.config.errors import UserError
 from tether.config.run import ModelSettings
 from tether.records import read_lines
 from tether.studies.grue.cells import Cell
@@ -141,6 +143,9 @@ def cells(tasks: Sequence[str], args: argparse.Namespace) -> bool:
     again = restore_starts(planned(options)[1])
     if again:
         print(f"trained again, since their weights did not travel: {', '.join(again)}", flush=True)
+        file = OUT / REPEATED
+        before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+        file.write_text(json.dumps([*before, *again]) + "\n", encoding="utf-8")
     workers = args.gpus * args.per_device if args.gpus else args.per_device
     _, whole = run_cells(
         options, workers=workers, per_device=args.per_device, console=console(), only=wanted,
@@ -321,4 +326,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except UserError as e:
+        print(f"grue_real: {e}", file=sys.stderr)
+        sys.exit(1)

@@ -32,6 +32,8 @@ WITHOUT_WARM_START = ("imdb", "commongen")
 SETTINGS = Path(__file__).with_name("grue_real.yaml")
 OUT = Path("runs")
 """The benchmark's folder, below the working folder."""
+REPEATED = "repeated.json"
+"""Supervised runs that were trained again after some of their methods had finished."""
 T5, INTENT = Path("models/t5"), Path("models/intent-classifier")
 SENTIMENT = Path("models/imdb-classifier")
 DEVIATIONS = (
@@ -57,6 +59,7 @@ DEVIATIONS = (
     "other tasks are RL4LMs'.",
 )
 """What differs from RL4LMs' hyper-parameters (allenai/RL4LMs@97df0bd)."""
+TWICE = {"kind": "every", "n": 2, "unit": "update"}
 QUICK: dict[str, Any] = {
     "all": {
         "model": {"device": "cpu", "dtype": "float32"},
@@ -77,6 +80,10 @@ QUICK: dict[str, Any] = {
         "algorithm": {"minibatches": 2},
         "evaluation": {"every": 2},
         "optimizer": {"warmup_steps": 1},
+    },
+    "methods": {
+        "supervised+nlpo": {"tethers": {"nlpo_mask": {"refresh": TWICE}}},
+        "supervised+elastic-reset": {"tethers": {"elastic_reset": {"reset": TWICE}}},
     },
 }
 """A rehearsal on a CPU: every step of the study, no number of a meaning."""
