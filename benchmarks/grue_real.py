@@ -267,7 +267,7 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
         classifiers(args.quick)
     say("the model's own parts", clock)
     left = args.stop_after - (time.perf_counter() - clock) - GRACE
-    status = within(["cells", group, *words], left)
+    status = within(["cells", group, "--root", ".", *words], left)
     say("stopped at the deadline" if status is None else f"cells ended with {status}", clock)
     bundle(GROUPS[group], out, args)
     say("packed", clock)
@@ -281,7 +281,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument("action", choices=("t5", "smollm2", "cells", "measure", "anchors", "bundle"))
     p.add_argument("group", nargs="?", choices=tuple(GROUPS), help="with cells: whose tasks")
-    p.add_argument("--root", type=Path, help="working folder of the study")
+    p.add_argument("--root", type=Path, required=True, help="working folder of the study")
     p.add_argument("--out", type=Path, help="folder of the pieces")
     p.add_argument("--from", dest="sources", type=Path, nargs="*", default=[], help="folders")
     p.add_argument("--tasks", nargs="+", help="default: those of the model")
@@ -296,16 +296,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(words)
+    p = parser()
+    args = p.parse_args(words)
+    if args.out is None and args.action in (*GROUPS, "bundle"):
+        p.error(f"{args.action} packs what it has: --out FOLDER is needed")
     for name in ("root", "out"):
         if getattr(args, name) is not None:
             setattr(args, name, getattr(args, name).absolute())
             getattr(args, name).mkdir(parents=True, exist_ok=True)
     args.sources = [s.absolute() for s in args.sources]
-    if args.root is not None:
-        kept = [str(Path(x).absolute()) for x in os.environ.get("PYTHONPATH", "").split(":") if x]
-        os.environ["PYTHONPATH"] = ":".join(dict.fromkeys([str(ROOT), *kept]))
-        os.chdir(args.root)
+    kept = [str(Path(x).absolute()) for x in os.environ.get("PYTHONPATH", "").split(":") if x]
+    os.environ["PYTHONPATH"] = ":".join(dict.fromkeys([str(ROOT), *kept]))
+    os.chdir(args.root)
     group = args.group or (args.action if args.action in GROUPS else None)
     tasks = args.tasks or (GROUPS[group] if group else [t for g in GROUPS.values() for t in g])
     if args.action in GROUPS:

@@ -254,3 +254,27 @@ def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -
     shutil.unpack_archive(packed_file, tmp_path / "back", "gztar", filter="data")
     assert "host" not in "".join(p.read_text() for p in (tmp_path / "back").rglob("*.json"))
     assert not list((tmp_path / "back").rglob("samples.jsonl"))
+
+
+def test_at_the_deadline_the_runs_are_asked_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import signal, sys, time, pathlib\n"
+        "def stop(*_):\n"
+        "    pathlib.Path(sys.argv[-1]).write_text('asked')\n"
+        "    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "time.sleep(30)\n"
+    )
+    asked_file = tmp_path / "asked"
+    file = tmp_path / "slow.py"
+    file.write_text(program)
+    plain = grue_real.subprocess.Popen
+    monkeypatch.setattr(
+        grue_real.subprocess, "Popen", lambda command: plain([command[0], str(file), *command[3:]])
+    )
+    assert grue_real.within([str(asked_file)], 2.0) is None
+    assert asked_file.read_text() == "asked"
+    file.write_text("raise SystemExit(3)")
+    assert grue_real.within([str(asked_file)], 20.0) == 3
