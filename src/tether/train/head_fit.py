@@ -39,9 +39,14 @@ def start_classifier(settings: ClassifierSettings, labels: list[str]) -> TextCla
 
 
 def part_of(rows: int, half: str, share: float = 1.0) -> slice:
-    """Which of so many shuffled rows are used: the beginning of the named half."""
+    """Which of so many shuffled rows are used: the beginning of the named half, at least one row.
+
+    Raises UserError where the half has none: its row would be one of the other half.
+    """
     middle = rows // 2
     start, stop = {"all": (0, rows), "first": (0, middle), "second": (middle, rows)}[half]
+    if start == stop:
+        raise UserError(f"data: {rows} training rows have no '{half}' half; give more rows")
     return slice(start, start + max(1, round(share * (stop - start))))
 
 

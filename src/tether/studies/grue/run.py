@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,19 +73,26 @@ def main(
     per_device: int = 1,
     retry: bool = False,
     console: Console | None = None,
+    only: Callable[[Cell], bool] = lambda cell: True,
+    measuring: bool = True,
 ) -> tuple[Path, bool]:
     """Run what is not finished, measure it. Returns the folder, and whether every cell has finished
     and is measured. Where the metrics of a cell fail, the others go on.
 
+    Args:
+        only: cells that the benchmark consists of, of all that the options give (a method with
+            fewer seeds than the others, say); what one starts from has to be among them.
+        measuring: False leaves the metrics to a later call, which may be on another machine.
     Raises:
         UserError: before the first worker, for anything that is wrong.
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
     """
     console = console or Console()
     plan = with_test_rows(plan_of(asked))
-    made = jobs(plan)
-    untrained = free_cells(plan)
-    free = jobs(plan, untrained)
+    made = chosen(jobs(plan), only)
+    names = {cell.name for cell, _ in made}
+    untrained = free_cells(plan)  # declared whole: what is wanted of it may come later
+    free = [(c, j) for c, j in jobs(plan, untrained) if names.issuperset(j.after)]
     _check([*made, *free])
     ready = prepare(plan, made, console)
     stamps = {task: r.stamp for task, r in ready.items()}
@@ -99,7 +106,7 @@ def main(
         measured: list[Future[dict[str, str]]] = []
 
         def ended(job: Job) -> None:
-            if job.name in by_name:  # what trains nothing is no row
+            if measuring and job.name in by_name:  # what trains nothing is no row
                 measured.append(pool.submit(measure, [by_name[job.name]], ready))
 
         try:
@@ -117,10 +124,29 @@ def main(
         except BaseException:  # Ctrl-C: the next call measures what is queued
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
-    _record(plan.folder, made, failed, console)
     whole = all(scoring.finished(job.folder) for _, job in [*made, *free])
-    return plan.folder, whole and not failed
+    if measuring:
+        failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
+        _record(plan.folder, made, failed, console)
+    return plan.folder, not failed and whole
+
+
+def chosen(
+    made: Sequence[tuple[Cell, Job]], only: Callable[[Cell], bool]
+) -> list[tuple[Cell, Job]]:
+    """The cells of a benchmark that is not a full cross of methods and seeds.
+
+    Raises UserError: none is left, or one that another starts from is not.
+    """
+    kept = [(c, j) for c, j in made if only(c)]
+    names = {c.name for c, _ in kept}
+    if not kept:
+        raise UserError("no cell of the benchmark is wanted")
+    for cell, job in kept:
+        lost = next((n for n in job.after if n not in names), None)
+        if lost is not None:
+            raise UserError(f"{cell.name} starts from {lost}, which is not wanted")
+    return kept
 
 
 def plan_of(asked: Asked) -> Plan:

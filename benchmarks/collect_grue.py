@@ -1,0 +1,259 @@
+"""The real runs of the benchmark: from their folder to `benchmarks/results/grue.json`.
+
+    python -m benchmarks.collect_grue RUNS --date 2026-01-31 --commit 0123abc
+    python -m benchmarks.render
+
+RUNS is the benchmark's folder (`runs` below --root of `benchmarks.grue_real`), its cells measured,
+or what `--pack OUT.tgz` made of it. No torch; every number is one of the
+records or of `tether.reports.grue`. Cells that have not finished are named, and leave their row
+with the seeds that have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.archive import PRIVATE, portable
+from benchmarks.collect_imdb import ROOT, opened, write
+from benchmarks.grue_study import DEVIATIONS, REPEATED, WITHOUT_WARM_START
+from benchmarks.published_grue import DATE, PAPER, TABLES
+from tether.analysis.grue import Family, Score
+from tether.config.errors import UserError
+from tether.reports.grue.results import Results, Row, Task, Weights, read
+
+NAME = "grue"
+COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from .grue/{group}"
+T5_TASKS = ("commongen", "fairytaleqa", "multi30k")
+NAMES = {
+    "imdb": "IMDB", "commongen": "CommonGen", "dailydialog": "DailyDialog",
+    "fairytaleqa": "FairytaleQA", "multi30k": "Multi30k English-German", "scitldr": "SciTLDR",
+}  # fmt: skip
+METRICS = {
+    "classifier": "Sentiment", "perplexity": "Perplexity", "msttr": "MSTTR",
+    "distinct_1": "Distinct-1", "distinct_2": "Distinct-2", "rouge_1": "ROUGE-1",
+    "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "rouge_lsum": "ROUGE-Lsum",
+    "rouge_l_max": "ROUGE-L max", "meteor": "METEOR", "cider_d": "CIDEr-D", "bleu": "BLEU",
+    "coverage": "Coverage", "sacre_bleu": "SacreBLEU", "chrf": "chrF", "ter": "TER",
+    "intent_accuracy": "Intent",
+}  # fmt: skip
+SHOWN_BUDGETS = (1.0, 4.0, 16.0)
+
+
+def score_of(score: Score | None) -> dict[str, Any] | None:
+    """A score as a cell: mean, interval over examples, each seed's value."""
+    if score is None:
+        return None
+    return {"mean": score.mean, "values": list(score.seeds), "low": score.low, "high": score.high}
+
+
+def each(values: Sequence[float | None]) -> dict[str, Any] | None:
+    """Mean over seeds with each seed's value; None where one is missing."""
+    found = [v for v in values if v is not None]
+    if not found or len(found) < len(values):
+        return None
+    return {"mean": sum(found) / len(found), "values": found, "low": None, "high": None}
+
+
+def seeds_of(results: Results, task: Task, row: Row) -> list[int]:
+    cells = task.cells.get(row.label, {})
+    return [s for s in results.seeds if s in cells] if row.has_seeds else []
+
+
+def label(task: Task, row: Row) -> str:
+    """The method, and whether it is a pilot here."""
+    pilot = row.method == "ppo" and task.name not in WITHOUT_WARM_START
+    return f"{row.label} (pilot)" if pilot else row.label
+
+
+def score_row(results: Results, task: Task, row: Row) -> dict[str, Any]:
+    """Scores at the primary budget and at the end, reward at each budget, drift at the end."""
+    out: dict[str, Any] = {"kind": f"scores-{task.name}", "method": label(task, row)}
+    families: tuple[tuple[Family, str], ...] = (("task", "task"), ("naturalness", "natural"))
+    for family, name in families:
+        for budget, when in ((results.budget, "budget"), (None, "final")):
+            out[f"{name}_{when}"] = score_of(results.score(task, row, family, budget))
+    for budget in SHOWN_BUDGETS:
+        found = results.weights(task, row, budget) if row.tuned else []
+        out[f"reward_{budget:g}"] = each([w.reward for w in found])
+    final = results.weights(task, row, None)
+    out["reward_final"] = each([w.reward for w in final])
+    out["drift_final"] = each([w.drift for w in final])
+    return out
+
+
+def metric_row(results: Results, task: Task, row: Row) -> dict[str, Any]:
+    """The paper's metrics of the final weights, as they are."""
+    final = results.weights(task, row, None)
+    values = {c: each([_value(w, c) for w in final]) for c in TABLES[task.name].columns}
+    return {"kind": f"metrics-{task.name}", "method": label(task, row), "of": "here", **values}
+
+
+def _value(weights: Weights, metric: str) -> float | None:
+    if metric == "perplexity":
+        return weights.perplexity
+    return weights.measured.values.get(metric)
+
+
+def published_rows(task: str) -> list[dict[str, Any]]:
+    found = TABLES[task]
+    common = {
+        "kind": f"metrics-{task}", "of": f"paper, {found.task}", "seeds": [], "date": DATE,
+        "card": "as published", "command": f"none: {PAPER}, {found.table}",
+    }  # fmt: skip
+    return [
+        {**common, "method": method, **dict(zip(found.columns, values, strict=True))}
+        for method, values in found.rows.items()
+    ]
+
+
+def tables(results: Results) -> list[dict[str, Any]]:
+    """Two a task: scores here; metrics beside the paper's."""
+    out = []
+    for task in results.tasks:
+        name, found = NAMES[task.name], TABLES[task.name]
+        dropped = [f"{a.metric} ({a.dropped})" for a in task.anchors if a.dropped]
+        left = f" Left out: {'; '.join(dropped)}." if dropped else ""
+        out.append({
+            "title": f"{name}: scores",
+            "rows": [f"scores-{task.name}"],
+            "columns": {
+                "method": "Method", "task_budget": f"Task, {results.budget:g} nats",
+                "natural_budget": f"Naturalness, {results.budget:g} nats",
+                "task_final": "Task, final", "natural_final": "Naturalness, final",
+                **{f"reward_{b:g}": f"Reward, {b:g} nat{'s' * (b > 1)}" for b in SHOWN_BUDGETS},
+                "reward_final": "Reward, final", "drift_final": "Drift, final",
+            },
+            "text": f"{task.examples} test examples; anchors {task.sha256[:12]}.{left}",
+        })  # fmt: skip
+        stands = "" if found.task == name else f" {name} stands for {found.task}."
+        out.append({
+            "title": f"{name}: metrics beside the paper's",
+            "rows": [f"metrics-{task.name}"],
+            "columns": {
+                "method": "Method", "of": "Of",
+                **{c: METRICS[c] for c in found.columns},
+            },
+            "text": f"Final weights; the paper's {found.table}.{stands} {found.differs}",
+        })  # fmt: skip
+    return out
+
+
+def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
+    """Rows of what has finished, and the paper's."""
+    out = []
+    for task in results.tasks:
+        group = "t5" if task.name in T5_TASKS else "smollm2"
+        about = {"command": COMMAND.format(group=group), "card": card, "date": date}
+        there = [r for r in results.rows if task.cells.get(r.label)]
+        for make in (score_row, metric_row):
+            for row in there:
+                seeds = {"seeds": seeds_of(results, task, row)}
+                out.append({**make(results, task, row), **seeds, **about})
+        out += published_rows(task.name)
+    return out
+
+
+def environments(results: Results) -> list[dict[str, Any]]:
+    """What the finished cells ran on."""
+    found = []
+    for task in results.tasks:
+        for cells in task.cells.values():
+            for cell in cells.values():
+                file = cell.folder / "environment.json"
+                if file.is_file():
+                    found.append(json.loads(file.read_text(encoding="utf-8")))
+    if not found:
+        raise UserError(f"{results.folder}: no cell has an environment.json")
+    return found
+
+
+def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
+    """The result file's content. Raises UserError where nothing has finished."""
+    results = read(folder)
+    made = environments(results)
+    card = " and ".join(sorted({str(e["device"]) for e in made}))
+    finished = results.cells - len(results.missing)
+    notes = [
+        f"{finished} of {results.cells} cells. "
+        f"Seeds {', '.join(map(str, results.seeds))}: each seed's value stands in parentheses "
+        "behind the mean; intervals in brackets are over examples only and say nothing about "
+        "another seed; there are no tests and no verdicts. Rows without seeds are single runs.",
+        "A row called pilot is one seed of PPO without a warm start, where the study has no more.",
+        "Drift is in nats per completion from the weights where a method starts; a reward at a "
+        "budget is that of the best weights within it (the initial ones where training passed it "
+        "at once). Final weights stand at whatever drift they ended at.",
+        "What differs from RL4LMs' settings:\n\n" + "\n".join(f"* {d}" for d in DEVIATIONS),
+    ]
+    file = folder / REPEATED
+    if file.is_file():
+        again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
+        notes.append(f"Trained twice, some methods starting from each: {again}.")
+    if results.missing:
+        notes.append("Not finished: " + ", ".join(results.missing) + ".")
+    if results.failures:
+        notes.append("Failed: " + "; ".join(f"{k}: {v}" for k, v in results.failures.items()) + ".")
+    return {
+        "name": NAME,
+        "page": "docs/grue.md",
+        "date": date,
+        "card": card,
+        "commit": commit,
+        "versions": {k: v for k, v in made[0]["versions"].items() if v and k != "tether-rl"},
+        "notes": notes,
+        "tables": tables(results),
+        "rows": rows_of(results, card, date),
+    }
+
+
+def pack(folder: Path, out: Path) -> int:
+    """The numbers of a benchmark as one small file: no completion, no prompt, of a path what
+    another machine has too. The number of its files."""
+    count = 0
+    with tarfile.open(out, "w:gz", compresslevel=9, format=tarfile.USTAR_FORMAT) as tar:
+        for file in sorted(p for p in folder.rglob("*.json") if "policy" not in p.parts):
+            of_all = file.parent == folder or file.parent.name == "anchors"
+            if not of_all and file.name not in ("scores.json", "environment.json"):
+                continue
+            data = file.read_bytes()
+            if file.name == "environment.json":
+                found = json.loads(data)
+                kept = {k: portable(v) for k, v in found.items() if k not in PRIVATE}
+                data = json.dumps(kept, indent=1, sort_keys=True).encode()
+            info = tarfile.TarInfo(file.relative_to(folder).as_posix())
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            count += 1
+    return count
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.collect_grue")
+    p.add_argument("runs", type=Path, help="the benchmark's folder, or an archive of it")
+    p.add_argument("--pack", type=Path, help="write an archive of the numbers, and nothing else")
+    p.add_argument("--date", help="day of the runs, YYYY-MM-DD")
+    p.add_argument("--commit", help="commit of the code that ran")
+    p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
+    given = p.parse_args(words)
+    if given.pack is not None:
+        print(f"{given.pack}: {pack(given.runs, given.pack)} files")
+        return 0
+    if not given.date or not given.commit:
+        p.error("--date and --commit are needed")
+    try:
+        with opened(given.runs) as folder:
+            write(collect(folder, date=given.date, commit=given.commit), given.out)
+    except UserError as e:
+        print(f"collect_grue: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

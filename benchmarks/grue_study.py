@@ -1,0 +1,156 @@
+"""The real runs of the benchmark as a study: its cells, its settings, and its places.
+
+Six tasks on two models. A small T5 that is pretrained by `benchmarks.denoising` has CommonGen,
+FairytaleQA and Multi30k; SmolLM2-135M-Instruct with adapters of rank 16 has IMDB, DailyDialog and
+SciTLDR. Everything lies below one folder, which is also the working folder of all runs: their
+settings hold relative paths, so that the folder can move to another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.grue_pack import GROUPS
+from tether.config.layers import merge
+from tether.config.text_values import read_yaml, write_yaml
+from tether.recipes.toy import ASSETS
+from tether.studies.grue.cells import Cell, Plan, jobs
+from tether.studies.grue.run import Asked, chosen, plan_of, with_test_rows
+from tether.studies.workers import Job
+
+METHODS = (
+    "zero-shot", "supervised", "supervised+ppo", "supervised+nlpo", "supervised+elastic-reset",
+    "ppo",
+)  # fmt: skip
+SEEDS = (0, 1, 2)
+WITHOUT_WARM_START = ("imdb", "commongen")
+"""Tasks on which PPO from the raw model has all seeds; on the others it is one pilot seed."""
+SETTINGS = Path(__file__).with_name("grue_real.yaml")
+OUT = Path("runs")
+"""The benchmark's folder, below the working folder."""
+REPEATED = "repeated.json"
+"""Supervised runs that were trained again after some of their methods had finished."""
+T5, INTENT = Path("models/t5"), Path("models/intent-classifier")
+SENTIMENT = Path("models/imdb-classifier")
+DEVIATIONS = (
+    "Models: a T5 of 27 million parameters pretrained here for minutes, and SmolLM2-135M-Instruct "
+    "with LoRA of rank 16, where RL4LMs has t5-base and GPT-2.",
+    "Sets: FairytaleQA for NarrativeQA, Multi30k for IWSLT17, SciTLDR for CNN/DailyMail; CommonGen "
+    "1.0 (39,069 training sentences); 15,000 training and 1,500 test reviews of IMDB.",
+    "5,120 completions a run (2,560 on FairytaleQA and SciTLDR) in 40 updates of 16 optimizer "
+    "steps (8 with adapters); RL4LMs has 50 to 200 iterations of 1,280 to 5,120 tokens, each token "
+    "a training row, 5 epochs of 64 rows.",
+    "Learning rate 3e-5 for the T5 and 1e-4 for adapters, since there are tenfold fewer steps than "
+    "with RL4LMs' 5e-7 to 2e-6; no pilot was run.",
+    "Supervised training: 150 to 300 updates of four steps at 5e-4 for the T5, 40 to 120 at 3e-4 "
+    "for adapters, falling along a line; RL4LMs has 2 to 20 passes at 1e-5 to 1e-4.",
+    "NLPO's mask is refreshed every 8 updates of 40 (IMDB: 5), where RL4LMs names 20 or 30 of 50 "
+    "to 200; Elastic Reset, which RL4LMs lacks, resets after updates 17 and 34, without a KL term.",
+    "Rewards: the classifier of reviews is SmolLM2 with an adapter (RL4LMs: DistilBERT), that of "
+    "intents too (RL4LMs: RoBERTa). SciTLDR's prompt ends with TL;DR:, as SmolLM2 has no encoder.",
+    "Naturalness is perplexity and distinct-1 and -2 (IMDB: MSTTR too): BERTScore, SPICE, BLEURT "
+    "and SummaC need models or programs that were not at hand; SummaC is missing in SciTLDR's task "
+    "score.",
+    "KL coefficients, their targets, NLPO's top-p, prompt lengths, decoding and rewards of the "
+    "other tasks are RL4LMs'.",
+)
+"""What differs from RL4LMs' hyper-parameters (allenai/RL4LMs@97df0bd)."""
+TWICE = {"kind": "every", "n": 2, "unit": "update"}
+QUICK: dict[str, Any] = {
+    "all": {
+        "model": {"device": "cpu", "dtype": "float32"},
+        "engine": {"kind": "hf"},
+        "data": {"max_prompt_tokens": 40, "too_long": "truncate_left"},
+        "sampling": {"max_new_tokens": 8, "min_new_tokens": 2, "top_k": 0},
+        "evaluation": {"prompts": 8, "test_prompts": 12, "human_rows": 4},
+    },
+    "tuned": {
+        "updates": 4,
+        "batch": {"prompts": 8, "microbatch": 8},
+        "algorithm": {"epochs": 1, "minibatches": 2},
+        "evaluation": {"every": 2},
+    },
+    "demonstrations": {
+        "updates": 4,
+        "batch": {"prompts": 16, "microbatch": 8},
+        "algorithm": {"minibatches": 2},
+        "evaluation": {"every": 2},
+        "optimizer": {"warmup_steps": 1},
+    },
+    "methods": {
+        "supervised+nlpo": {"tethers": {"nlpo_mask": {"refresh": TWICE}}},
+        "supervised+elastic-reset": {"tethers": {"elastic_reset": {"reset": TWICE}}},
+    },
+}
+"""A rehearsal on a CPU: every step of the study, no number of a meaning."""
+QUICK_MODEL = {"path": str(ASSETS / "model"), "lora": {"rank": 4, "alpha": 8.0}}
+
+
+def wanted(cell: Cell) -> bool:
+    """Whether the study has a cell."""
+    pilot = cell.method.name == "ppo" and cell.task not in WITHOUT_WARM_START
+    return cell.seed == 0 if pilot else True
+
+
+def settings(quick: bool = False) -> dict[str, Any]:
+    """The settings file's content; a rehearsal's is the same with less of everything."""
+    found: dict[str, Any] = read_yaml(SETTINGS)
+    if not quick:
+        return found
+    for layer, values in QUICK.items():
+        found[layer] = merge(found.get(layer, {}), values)
+    for task, terms in found["tasks"].items():
+        for layer, values in QUICK.items():
+            terms[layer] = merge(terms.get(layer, {}), values)
+        if task in GROUPS["smollm2"]:
+            terms["all"]["model"] = {**QUICK["all"]["model"], **QUICK_MODEL}
+    return found
+
+
+def write_settings(quick: bool) -> Path:
+    """Into the working folder."""
+    file = Path("settings.yaml")
+    write_yaml(file, settings(quick))
+    return file
+
+
+def asked(tasks: Sequence[str], file: Path, seeds: Sequence[int] = SEEDS) -> Asked:
+    """The options of `tether grue run`."""
+    return Asked(
+        tasks=list(tasks), methods=METHODS, seeds=list(seeds), data=Path("data"), out=OUT,
+        settings=file,
+    )  # fmt: skip
+
+
+def planned(options: Asked) -> tuple[Plan, list[tuple[Cell, Job]]]:
+    """All cells of the study on some tasks, with their settings."""
+    plan = with_test_rows(plan_of(options))
+    return plan, chosen(jobs(plan), wanted)
+
+
+def classifier_words(which: str, model: Mapping[str, Any], quick: bool) -> list[str]:
+    """Words of `tether train` for a classifier on the backbone of a task's policy."""
+    data = ["data/intents/train.jsonl.gz", "data/intents/validation.jsonl.gz"]
+    if which == "sentiment":  # rehearsals only: the study has that of the first study on IMDB
+        data = ["data/imdb/train.jsonl.gz", "data/imdb/test.jsonl.gz"]
+    words = [
+        "train", "imdb-classifier", "--root", "classifiers", "--name", which,
+        "--data.path", data[0], "--data.validation", data[1], "--data.test", "null",
+        "--data.text", "text", "--data.label", "label", "--half", "all",
+        "--epochs", "1", "--lr", "3e-4", "--batch_size", "32", "--crop_tokens", "[64, 192]",
+        "--evaluate_crops", "[]", "--model.path", model["path"], "--model.lora.rank", "8",
+    ]  # fmt: skip
+    for key in ("gguf_file", "tokenizer"):
+        if model.get(key):
+            words += [f"--model.{key}", model[key]]
+    if quick:
+        words += ["--share", "0.2", "--model.device", "cpu", "--batch_size", "8"]
+    return words
+
+
+def console() -> Console:
+    return Console(width=160, force_terminal=False)

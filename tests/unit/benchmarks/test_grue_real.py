@@ -1,0 +1,280 @@
+"""The real runs of the benchmark: what travels comes back whole, spans are corrupted as T5 says,
+the study has the cells that it names, and its tables come from its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import grue_real
+from benchmarks.collect_grue import collect, main, pack
+from benchmarks.denoising import corrupted, counts, rate, spans
+from benchmarks.grue_pack import GROUPS, SPLITS, rows_of, write_rows
+from benchmarks.grue_study import METHODS, asked, planned, write_settings
+from benchmarks.parts import cut, join, packed
+from benchmarks.published_grue import TABLES
+from benchmarks.render import read as read_result
+from tests.unit.grue import folders
+from tether.config.errors import UserError
+from tether.studies.grue.cells import settings_of
+from tether.studies.grue.run import chosen
+
+ROWS: dict[str, dict[str, Any]] = {
+    "commongen": {"concepts": ["dog", "run"], "references": ["A dog runs {i}.", "Dogs run {i}."]},
+    "fairytaleqa": {"question": "who {i} ?", "answers": ["a fox"], "context": "a fox ran {i}."},
+    "multi30k": {"en": "A dog {i}.", "de": "Ein Hund {i}."},
+    "imdb": {"text": "a good film that {i} was long", "label": 1},
+    "dailydialog": {
+        "utterances": ["hi {i}", "hello", "how are you", "fine", "good", "bye {i}"],
+        "act": [1, 1, 2, 1, 1, 4],
+        "emotion": [0, 0, 0, 0, 0, 0],
+    },
+    "scitldr": {"source": ["We study {i}."], "target": ["A study {i}."]},
+}
+
+
+def filled(value: Any, i: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{i}", i)
+    if isinstance(value, list):
+        return [filled(v, i) for v in value]
+    return value
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a small set of every task."""
+    for task, row in ROWS.items():
+        for split in SPLITS[task]:
+            rows = [{k: filled(v, f"{split}{i}") for k, v in row.items()} for i in range(8)]
+            if task == "commongen":
+                rows = [{**r, "concepts": ["dog", f"{split}{i}"]} for i, r in enumerate(rows)]
+            write_rows(tmp_path / "data" / task / f"{split}.jsonl.gz", rows)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_pieces_give_back_the_same_files(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "a").mkdir(parents=True)
+    (source / "a" / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
+    (source / "y.json").write_text("{}")
+    files = [source / "a" / "x.bin", source / "y.json"]
+    archive = packed(source, files)
+    assert archive == packed(source, reversed(files))
+    pieces = cut(archive, tmp_path / "out", "some", piece=2000)
+    assert [p.stat().st_size <= 2000 for p in pieces] == [True] * len(pieces) and len(pieces) > 2
+    assert join(pieces[::-1], tmp_path / "back") == ["a/x.bin", "y.json"]
+    assert (tmp_path / "back" / "a" / "x.bin").read_bytes() == files[0].read_bytes()
+
+
+def test_a_missing_or_broken_piece_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
+    pieces = cut(packed(tmp_path, [tmp_path / "x.bin"]), tmp_path / "out", "some", piece=2000)
+    with pytest.raises(UserError, match=r"some.tar.xz-01 is not there"):
+        join([pieces[0], pieces[2]], tmp_path / "back")
+    pieces[1].write_bytes(b"other")
+    with pytest.raises(UserError, match=r"xz-01 is not the one"):
+        join(pieces, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_noise_is_fifteen_percent_in_spans_of_three() -> None:
+    assert counts(256) == (38, 13)  # .15 * 256 = 38.4; 38 / 3 = 12.7
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        mask = spans(256, rng)
+        assert mask.sum() == 38 and not mask[0]
+        assert (mask & ~np.concatenate([[False], mask[:-1]])).sum() == 13
+
+
+def test_input_and_target_hold_the_window_between_them() -> None:
+    window = np.arange(10, 74)
+    ids, labels = corrupted(window, first=999, end=1, rng=np.random.default_rng(0))
+    noise, count = counts(64)
+    assert len(ids) == 64 - noise + count + 1 and len(labels) == noise + count + 1
+    assert ids[-1] == labels[-1] == 1
+    kept = [i for i in [*ids, *labels] if 10 <= i < 74]
+    assert sorted(kept) == list(window)
+    assert [i for i in ids if i > 900] == [999 - k for k in range(count)]
+    # sentinel k of the input is followed, in the target, by what it stands for
+    at = list(ids).index(998)
+    span = list(labels)[list(labels).index(998) + 1]
+    assert ids[at - 1] + 1 == span
+
+
+def test_the_rate_rises_then_falls_to_a_tenth() -> None:
+    assert rate(0.025, 1.0) == pytest.approx(0.5)
+    assert rate(0.05, 1.0) == pytest.approx(1.0) and rate(1.0, 1.0) == pytest.approx(0.1)
+
+
+def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
+    tasks = [t for g in GROUPS.values() for t in g]
+    plan, made = planned(asked(tasks, write_settings(False)))
+    names = [c.name for c, _ in made]
+    # 6 zero-shot; 4 methods x 3 seeds x 6 tasks; PPO: 2 tasks x 3 seeds and 4 pilots
+    assert len(names) == len(set(names)) == 6 + 72 + 10
+    assert "imdb/ppo-seed2" in names and "multi30k/ppo-seed1" not in names
+    for _, job in made:
+        s = job.settings
+        assert s.evaluation.test_prompts == 500 and not Path(s.model.path).is_absolute()
+    by = {c.name: j.settings for c, j in made}
+    assert by["imdb/supervised-nlpo-seed0"].tethers["nlpo_mask"]["refresh"]["n"] == 5
+    assert by["multi30k/supervised-nlpo-seed0"].tethers["nlpo_mask"]["refresh"]["n"] == 8
+    assert by["imdb/supervised-ppo-seed1"].model.path == "runs/imdb/supervised-seed1/policy"
+    assert by["imdb/supervised-ppo-seed1"].model.lora is not None
+    assert by["imdb/supervised-ppo-seed1"].model.gguf_file is None
+    assert settings_of(plan, made[0][0]).updates == 0
+
+
+def test_a_cell_without_its_start_is_refused(place: Path) -> None:
+    _, made = planned(asked(["commongen"], write_settings(False)))
+    with pytest.raises(UserError, match="starts from commongen/supervised-seed0"):
+        chosen(made, lambda c: c.method.name != "supervised")
+    with pytest.raises(UserError, match="no cell"):
+        chosen(made, lambda c: False)
+
+
+def test_a_rehearsal_has_the_same_cells(place: Path) -> None:
+    tasks = [t for g in GROUPS.values() for t in g]
+    full, quick = (
+        [c.name for c, _ in planned(asked(tasks, write_settings(q)))[1]] for q in (False, True)
+    )
+    assert full == quick
+
+
+def finish(job: Any, *, adapter: bool, policy: bool) -> None:
+    job.folder.mkdir(parents=True)
+    (job.folder / "record.jsonl").write_text('{"kind": "end", "updates": 1}\n')
+    for name, there in (("adapter", adapter), ("policy", policy)):
+        if there:
+            (job.folder / name).mkdir()
+            (job.folder / name / "w.safetensors").write_bytes(b"0" * 1000)
+
+
+def test_a_start_whose_weights_are_gone_is_merged_or_trained_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, made = planned(asked(["commongen", "imdb"], write_settings(False)))
+    jobs = {c.name: j for c, j in made}
+    finish(jobs["commongen/supervised-seed0"], adapter=False, policy=False)
+    finish(jobs["commongen/supervised-seed1"], adapter=False, policy=True)
+    finish(jobs["imdb/supervised-seed0"], adapter=True, policy=False)
+    merged: list[str] = []
+    monkeypatch.setattr(grue_real, "merge", lambda job, folder: merged.append(job.name))
+    assert grue_real.restore_starts(made) == ["commongen/supervised-seed0"]
+    assert merged == ["imdb/supervised-seed0"]
+    assert not jobs["commongen/supervised-seed0"].folder.exists()
+    assert jobs["commongen/supervised-seed1"].folder.exists()
+
+
+def test_starts_of_finished_methods_do_not_travel(place: Path) -> None:
+    _, made = planned(asked(["commongen", "imdb"], write_settings(False)))
+    jobs = {c.name: j for c, j in made}
+    finish(jobs["imdb/supervised-seed0"], adapter=True, policy=True)
+    finish(jobs["imdb/supervised-seed1"], adapter=True, policy=True)
+    finish(jobs["commongen/supervised-seed0"], adapter=False, policy=True)
+    for method in METHODS[2:5]:
+        name = method.replace("+", "-")
+        finish(jobs[f"imdb/{name}-seed1"], adapter=False, policy=False)
+    files, left = grue_real.starts(made, 10_000)
+    assert [f.as_posix() for f in files] == ["runs/imdb/supervised-seed0/adapter/w.safetensors"]
+    assert left == ["commongen/supervised-seed0"]
+    assert grue_real.starts(made, 10)[1] == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
+
+
+def test_every_paper_row_has_its_columns() -> None:
+    for found in TABLES.values():
+        assert all(len(v) == len(found.columns) for v in found.rows.values())
+        assert set(found.rows) <= {*METHODS, "nlpo"}
+    assert set(TABLES) == {t for g in GROUPS.values() for t in g}
+
+
+def test_imdb_rows_are_a_fixed_part() -> None:
+    data = Path(__file__).resolve().parents[4] / "shared" / "data"
+    if not (data / "scitldr").is_dir():
+        pytest.skip("the sets are not here: ../shared/data")
+    rows = rows_of(data, "scitldr", "test")
+    assert len(rows) == 618 and set(rows[0]) == {"source", "target"}
+
+
+def benchmark(folder: Path) -> Path:
+    """Made-up results of three rows, one cell of which has not finished."""
+    rows = {
+        "zero-shot": folders.row("zero-shot", tuned=False),
+        "supervised": folders.row("supervised", tuned=False),
+        "supervised+ppo": folders.row("supervised+ppo", start="supervised"),
+        "ppo": folders.row("ppo"),
+    }
+    folders.write(
+        folder, rows, [0, 1], lambda task, row, seed: 0.2 + 0.02 * seed + 0.1 * len(row) / 10,
+        unfinished=["imdb/supervised+ppo-seed1"],
+    )  # fmt: skip
+    for cell in folder.glob("*/*/scores.json"):
+        facts = {"device": "one card", "versions": {"torch": "2"}, "host": "h", "command": ["x"]}
+        (cell.parent / "environment.json").write_text(json.dumps(facts))
+    return folder
+
+
+def test_tables_hold_every_seed_and_the_paper_and_say_what_is_missing(tmp_path: Path) -> None:
+    found = collect(benchmark(tmp_path / "runs"), date="2026-01-02", commit="0123abc")
+    file = tmp_path / "grue.json"
+    file.write_text(json.dumps(found))
+    read_result(file)
+    scores = {r["method"]: r for r in found["rows"] if r["kind"] == "scores-commongen"}
+    # ppo, seeds 0 and 1: rouge_1 is .23 and .25 at the end, on the scale from .1 to .5
+    final = scores["ppo"]["task_final"]
+    assert final["values"] == pytest.approx([0.325, 0.375]) and final["mean"] == pytest.approx(0.35)
+    assert final["low"] < final["mean"] < final["high"]
+    assert scores["ppo"]["task_budget"]["values"] == pytest.approx([0.225, 0.275])
+    assert scores["ppo"]["reward_4"]["values"] == [0.4, 0.4]
+    assert scores["ppo"]["drift_final"]["values"] == [6.0, 6.0]
+    assert scores["supervised"]["reward_4"] is None
+    half = next(r for r in found["rows"] if r["kind"] == "scores-imdb" and "+" in r["method"])
+    assert half["seeds"] == [0]
+    assert any("imdb/supervised+ppo-seed1" in n for n in found["notes"])
+    assert "15 of 16" not in str(found["notes"]) and "13 of 14 cells" in found["notes"][0]
+    paper = [r for r in found["rows"] if r["kind"] == "metrics-imdb" and r["of"] != "here"]
+    assert {r["method"]: r["classifier"] for r in paper}["ppo"] == 0.605
+    assert all(r["command"].startswith("none:") for r in paper)
+
+
+def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -> None:
+    runs, packed_file = benchmark(tmp_path / "runs"), tmp_path / "a.tgz"
+    one, two = tmp_path / "grue.json", tmp_path / "again.json"
+    assert pack(runs, packed_file) > 0
+    words = ["--date", "2026-01-02", "--commit", "0123abc", "--out"]
+    assert main([str(runs), *words, str(one)]) == main([str(packed_file), *words, str(two)]) == 0
+    assert one.read_text() == two.read_text()
+    shutil.unpack_archive(packed_file, tmp_path / "back", "gztar", filter="data")
+    assert "host" not in "".join(p.read_text() for p in (tmp_path / "back").rglob("*.json"))
+    assert not list((tmp_path / "back").rglob("samples.jsonl"))
+
+
+def test_at_the_deadline_the_runs_are_asked_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import signal, sys, time, pathlib\n"
+        "def stop(*_):\n"
+        "    pathlib.Path(sys.argv[-1]).write_text('asked')\n"
+        "    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "time.sleep(30)\n"
+    )
+    asked_file = tmp_path / "asked"
+    file = tmp_path / "slow.py"
+    file.write_text(program)
+    plain = grue_real.subprocess.Popen
+    monkeypatch.setattr(
+        grue_real.subprocess, "Popen", lambda command: plain([command[0], str(file), *command[3:]])
+    )
+    assert grue_real.within([str(asked_file)], 2.0) is None
+    assert asked_file.read_text() == "asked"
+    file.write_text("raise SystemExit(3)")
+    assert grue_real.within([str(asked_file)], 20.0) == 3
