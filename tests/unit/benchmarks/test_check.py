@@ -164,6 +164,29 @@ def test_goals_of_a_ratio_and_of_the_fastest_way() -> None:
     assert cells(text, "SmolLM2, batch 1024")[3] == "Not yet run."
 
 
+@pytest.mark.parametrize(
+    ("nothing", "share", "told"),
+    [
+        ([-9.0, -4.0, 0.5, 9.0], 0.4, "undecided: up to 4.00 % of a step against itself"),
+        ([-9.0, -4.0, 0.5, 9.0], 4.5, "no: 4.50 times it"),
+        ([-9.0, -0.4, 0.5, 9.0], 0.6, "yes"),
+        (None, 0.6, "yes"),
+    ],
+)
+def test_a_share_below_the_noise_is_undecided(
+    nothing: list[float] | None, share: float, told: str
+) -> None:
+    rows: list[dict[str, Any]] = [{"row": "ema-step-device", "share_percent": share}]
+    if nothing is not None:
+        rows.append({"row": "nothing", "spread_percent": nothing})
+    found = {
+        "name": "overhead",
+        "rows": [{"card": "c", "date": "d", "command": "x"} | r for r in rows],
+    }
+    text = goals.render([found], "Not yet run.")
+    assert cells(text, "share of a step")[4] == told
+
+
 def test_every_goal_names_a_row_that_its_program_writes() -> None:
     for g in goals.GOALS:
         names = importlib.import_module(f"benchmarks.{g.file}").every_row()
