@@ -16,7 +16,7 @@ from benchmarks import grue_real
 from benchmarks.collect_grue import collect, main, pack
 from benchmarks.denoising import corrupted, counts, rate, spans
 from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
-from benchmarks.grue_study import METHODS, asked, planned, write_settings
+from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
 from benchmarks.parts import cut, join, packed
 from benchmarks.published_grue import TABLES
 from benchmarks.render import read as read_result
@@ -133,6 +133,12 @@ def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
     assert by["imdb/supervised-ppo-seed1"].model.lora is not None
     assert by["imdb/supervised-ppo-seed1"].model.gguf_file is None
     assert settings_of(plan, made[0][0]).updates == 0
+    said = " ".join(DEVIATIONS)  # by hand, beside settings that may change
+    assert "at most 500 prompts a task, validated on at most 256" in said
+    assert {s.evaluation.prompts for s in by.values()} == {256}
+    assert by["fairytaleqa/ppo-seed0"].sampling.max_new_tokens == 32
+    assert "at most 32 new tokens on FairytaleQA (RL4LMs: 50" in said
+    assert "decoding" not in DEVIATIONS[-1]
 
 
 def test_a_cell_without_its_start_is_refused(place: Path) -> None:
