@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.archive import PRIVATE, portable
 from benchmarks.collect_imdb import ROOT, opened, write
+from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import DEVIATIONS, REPEATED, WITHOUT_WARM_START
 from benchmarks.published_grue import DATE, PAPER, TABLES
 from tether.analysis.grue import Family, Score
@@ -29,8 +30,9 @@ from tether.config.errors import UserError
 from tether.reports.grue.results import Results, Row, Task, Weights, read
 
 NAME = "grue"
-COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from .grue/{group}"
-T5_TASKS = ("commongen", "fairytaleqa", "multi30k")
+COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from {sources}"
+SOURCES = {"t5": ".grue/t5", "smollm2": ".grue/smollm2 .grue/gguf"}
+"""Group -> folders of `benchmarks.grue_pack` that its runs read."""
 NAMES = {
     "imdb": "IMDB", "commongen": "CommonGen", "dailydialog": "DailyDialog",
     "fairytaleqa": "FairytaleQA", "multi30k": "Multi30k English-German", "scitldr": "SciTLDR",
@@ -149,8 +151,12 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
     """Rows of what has finished, and the paper's."""
     out = []
     for task in results.tasks:
-        group = "t5" if task.name in T5_TASKS else "smollm2"
-        about = {"command": COMMAND.format(group=group), "card": card, "date": date}
+        group = next(g for g, tasks in GROUPS.items() if task.name in tasks)
+        about = {
+            "command": COMMAND.format(group=group, sources=SOURCES[group]),
+            "card": card,
+            "date": date,
+        }
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
@@ -195,6 +201,9 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     if file.is_file():
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
         notes.append(f"Trained twice, some methods starting from each: {again}.")
+    there = {task.name for task in results.tasks}
+    if lacking := [t for g in GROUPS.values() for t in g if t not in there]:
+        notes.append(f"Not run, or not among these files: {', '.join(lacking)}.")
     if results.missing:
         notes.append("Not finished: " + ", ".join(results.missing) + ".")
     if results.failures:

@@ -39,11 +39,17 @@ def packed(folder: Path, files: Iterable[Path], preset: int = 6) -> bytes:
     return lzma.compress(buffer.getvalue(), preset=preset)
 
 
+def remove(out: Path, name: str) -> None:
+    """An archive of that name, if there is one."""
+    (out / f"{name}.json").unlink(missing_ok=True)
+    for old in out.glob(f"{name}.tar.xz-*"):
+        old.unlink()
+
+
 def cut(archive: bytes, out: Path, name: str, piece: int = PIECE) -> list[Path]:
     """Write an archive as pieces; those of an earlier archive of the name go."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob(f"{name}.tar.xz-*"):
-        old.unlink()
+    remove(out, name)
     made: dict[str, str] = {}
     for number, start in enumerate(range(0, len(archive), piece)):
         file = out / f"{name}.tar.xz-{number:02d}"
@@ -65,12 +71,13 @@ def join(pieces: Sequence[Path], into: Path) -> list[str]:
     listed = pieces[0].with_name(f"{names.pop()}.json")
     if not listed.is_file():
         raise UserError(f"{listed} is not there: it says which pieces there are")
-    for name, stated in json.loads(listed.read_text(encoding="utf-8")).items():
+    stated_of = json.loads(listed.read_text(encoding="utf-8"))
+    for name, stated in stated_of.items():
         if name not in found:
             raise UserError(f"the piece {name} is not there")
         if sha256(found[name]) != stated:
             raise UserError(f"the piece {found[name]} is not the one that {listed.name} names")
-    archive = b"".join(found[n].read_bytes() for n in sorted(found))
+    archive = b"".join(found[n].read_bytes() for n in stated_of)
     into.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:xz") as tar:
         tar.extractall(into, filter="data")

@@ -51,8 +51,10 @@ class PairModel:
 
 
 def weights_version(module: Any) -> str:
-    """`weights HASH`: 12 hexadecimal digits of all weights and buffers of a model."""
-    return f"weights {fingerprint(module)[:12]}"
+    """`weights HASH`: 12 hexadecimal digits of all weights and buffers of a model, rounded to
+    bfloat16. `dtype: auto` loads one checkpoint in bfloat16 on a GPU and in float32 on a CPU, and
+    it is the same model: rounding what is loaded in float32 gives the bits of the other."""
+    return f"weights {fingerprint(module, torch.bfloat16)[:12]}"
 
 
 def load_pair_model(metric: str, path: str, device: str, example: str) -> PairModel:

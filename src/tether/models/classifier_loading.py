@@ -34,6 +34,7 @@ from tether.models.loading import (
     load_language_model,
     resolve_device,
     resolve_dtype,
+    tokenizer_place,
 )
 
 NOTE = "classifier.json"
@@ -78,8 +79,8 @@ def _on_encoder(
     settings: ModelSettings, config: Any, labels: list[str], seed: int, max_tokens: int
 ) -> TextClassifier:
     _name_labels(config, labels)
-    module = load_encoder(settings, config, seed_of(seed, "classifier_head"))
-    tokenizer = load_tokenizer_of(settings.tokenizer or settings.path)
+    module = load_encoder(settings, config, seed)
+    tokenizer = load_tokenizer_of(settings.tokenizer or settings.path, **tokenizer_place(settings))
     check_reads(tokenizer, settings.tokenizer or settings.path)
     check_vocabulary(tokenizer, module)
     if settings.lora is not None:
@@ -247,12 +248,12 @@ def _notes(note: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in note.items() if k not in own}
 
 
-def load_tokenizer_of(path: str) -> Any:
-    """A classifier's tokenizer; it need not know EOS."""
+def load_tokenizer_of(path: str, **where: Any) -> Any:
+    """A classifier's tokenizer; it need not know EOS. `where`: as transformers' from_pretrained."""
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(path)
+        return AutoTokenizer.from_pretrained(path, **where)
     except (OSError, ValueError, KeyError, ImportError) as e:
         raise cannot_load("the classifier's tokenizer", path, e) from e
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ import pytest
 from benchmarks import grue_real
 from benchmarks.collect_grue import collect, main, pack
 from benchmarks.denoising import corrupted, counts, rate, spans
-from benchmarks.grue_pack import GROUPS, SPLITS, rows_of, write_rows
-from benchmarks.grue_study import METHODS, asked, planned, write_settings
+from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
+from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
 from benchmarks.parts import cut, join, packed
 from benchmarks.published_grue import TABLES
 from benchmarks.render import read as read_result
 from tests.unit.grue import folders
 from tether.config.errors import UserError
+from tether.studies.grue import run as running
 from tether.studies.grue.cells import settings_of
+from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import chosen
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -130,6 +133,12 @@ def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
     assert by["imdb/supervised-ppo-seed1"].model.lora is not None
     assert by["imdb/supervised-ppo-seed1"].model.gguf_file is None
     assert settings_of(plan, made[0][0]).updates == 0
+    said = " ".join(DEVIATIONS)  # by hand, beside settings that may change
+    assert "at most 500 prompts a task, validated on at most 256" in said
+    assert {s.evaluation.prompts for s in by.values()} == {256}
+    assert by["fairytaleqa/ppo-seed0"].sampling.max_new_tokens == 32
+    assert "at most 32 new tokens on FairytaleQA (RL4LMs: 50" in said
+    assert "decoding" not in DEVIATIONS[-1]
 
 
 def test_a_cell_without_its_start_is_refused(place: Path) -> None:
@@ -188,19 +197,121 @@ def test_starts_of_finished_methods_do_not_travel(place: Path) -> None:
     assert grue_real.starts(made, 10)[1] == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
 
 
+def bundled(group: str, out: Path) -> None:
+    """A group's runs on a machine of its own: two cells have finished, one of them without metrics,
+    one has failed, a start was trained again."""
+    shutil.rmtree("runs", ignore_errors=True)
+    first = GROUPS[group][0]
+    plan, made = planned(asked(GROUPS[group], write_settings(False)))
+    declare(plan, made, {t: f"stamp of {t}" for t in GROUPS[group]})
+    for cell, job in made:
+        if (cell.task, cell.seed, cell.method.name) in ((first, 0, "zero-shot"), (first, 0, "ppo")):
+            finish(job, adapter=False, policy=False)
+    for name, content in (
+        ("failures.json", {f"{first}/ppo-seed1": {"error": "out of memory"}}),
+        ("unmeasured.json", {f"{first}/ppo-seed0": "no WordNet"}),
+        ("repeated.json", [f"{first}/supervised-seed0"]),
+    ):
+        (Path("runs") / name).write_text(json.dumps(content))
+    (Path("runs") / "anchors").mkdir()
+    for task in GROUPS[group]:
+        (Path("runs") / "anchors" / f"{task}.json").write_text("{}")
+    grue_real.bundle(group, out, Namespace(quick=False, seeds=[0, 1, 2]))
+
+
+@pytest.mark.parametrize("folders_", [("o", "o"), ("a", "b")])
+def test_the_records_of_both_groups_make_one_benchmark(
+    folders_: tuple[str, str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outs = [place / f for f in folders_]
+    for group, out in zip(GROUPS, outs, strict=True):
+        bundled(group, out)
+    there = place / "elsewhere"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    for _ in range(2):  # taken twice is taken once
+        grue_real.unpack(outs)
+    found = {f.stem: json.loads(f.read_text()) for f in Path("runs").glob("*.json")}
+    assert set(found["grue"]["tasks"]) == {t for g in GROUPS.values() for t in g}
+    assert len(found["grue"]["cells"]) == 88 and len(found["grue"]["anchors"]) == 6
+    assert sorted(found["failures"]) == ["commongen/ppo-seed1", "imdb/ppo-seed1"]
+    assert sorted(found["unmeasured"]) == ["commongen/ppo-seed0", "imdb/ppo-seed0"]
+    assert sorted(found["repeated"]) == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
+    assert len(list(Path("runs/anchors").iterdir())) == 6
+    for task in ("commongen", "imdb"):
+        assert all((Path("runs") / task / f"{x}" / "record.jsonl").is_file()
+                   for x in ("zero-shot", "ppo-seed0"))  # fmt: skip
+    assert {f.name for f in Path().glob("lost-*")} == {"lost-t5.json", "lost-smollm2.json"}
+
+
+def test_what_has_been_mended_since_stays_mended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive tells of its own group alone."""
+    bundled("t5", place / "o")
+    Path("runs/failures.json").write_text('{"imdb/ppo-seed0": {"error": "x"}}')
+    Path("runs/repeated.json").write_text("[]")
+    grue_real.unpack([place / "o"])
+    failures = json.loads(Path("runs/failures.json").read_text())
+    assert sorted(failures) == ["commongen/ppo-seed1", "imdb/ppo-seed0"]
+    assert json.loads(Path("runs/repeated.json").read_text()) == ["commongen/supervised-seed0"]
+    declared = json.loads(Path("runs/grue.json").read_text())
+    Path("runs/grue.json").write_text(json.dumps({**declared, "margin": 0.5}))
+    with pytest.raises(UserError, match=r"declares margin 0\.5, and the archive 0\.01"):
+        grue_real.unpack([place / "o"])
+
+
+def test_a_folder_without_its_archives_is_named(place: Path) -> None:
+    with pytest.raises(UserError, match=r"--from .*ot5 is no folder"):
+        grue_real.unpack([place / "ot5"])
+    (place / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no list of pieces"):
+        grue_real.unpack([place / "empty"])
+    (place / "x.bin").write_bytes(b"0" * 100)
+    for piece in cut(packed(place, [place / "x.bin"]), place / "o", "t5"):
+        piece.unlink()
+    with pytest.raises(UserError, match=r"none of the pieces that t5\.json lists"):
+        grue_real.unpack([place / "o"])
+
+
+def test_pieces_that_no_list_names_are_left_out(tmp_path: Path) -> None:
+    """Those of a longer archive of the name, say; and the hundredth piece is the last."""
+    (tmp_path / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
+    pieces = cut(packed(tmp_path, [tmp_path / "x.bin"]), tmp_path / "out", "some", piece=50)
+    assert len(pieces) > 100
+    stray = tmp_path / "out" / "some.tar.xz-999"
+    stray.write_bytes(b"of another archive")
+    assert join([stray, *pieces], tmp_path / "back") == ["x.bin"]
+    assert (tmp_path / "back" / "x.bin").read_bytes() == (tmp_path / "x.bin").read_bytes()
+
+
+def test_what_is_measured_later_is_declared_and_what_failed_is_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> bool:
+        raise RuntimeError("no WordNet")
+
+    ready = {t: running.Ready([], [], None, f"stamp of {t}") for t in GROUPS["t5"]}  # type: ignore[arg-type]
+    monkeypatch.setattr(running, "prepare", lambda *_: ready)
+    monkeypatch.setattr(running.scoring, "score", failing)
+    _, made = planned(asked(GROUPS["t5"], write_settings(False)))
+    finish(made[0][1], adapter=False, policy=False)
+    args = Namespace(quick=False, seeds=[0, 1, 2])
+    assert not grue_real.measured(GROUPS["t5"], args)
+    declared = json.loads(Path("runs/grue.json").read_text())
+    assert declared["tasks"] == list(GROUPS["t5"]) and len(declared["cells"]) == len(made)
+    failed = json.loads(Path("runs/unmeasured.json").read_text())
+    assert failed == {made[0][0].name: "RuntimeError: no WordNet"}
+    monkeypatch.setattr(running.scoring, "score", lambda *_: True)
+    assert grue_real.measured(GROUPS["t5"], args)
+    assert json.loads(Path("runs/unmeasured.json").read_text()) == {}
+
+
 def test_every_paper_row_has_its_columns() -> None:
     for found in TABLES.values():
         assert all(len(v) == len(found.columns) for v in found.rows.values())
         assert set(found.rows) <= {*METHODS, "nlpo"}
     assert set(TABLES) == {t for g in GROUPS.values() for t in g}
-
-
-def test_imdb_rows_are_a_fixed_part() -> None:
-    data = Path(__file__).resolve().parents[4] / "shared" / "data"
-    if not (data / "scitldr").is_dir():
-        pytest.skip("the sets are not here: ../shared/data")
-    rows = rows_of(data, "scitldr", "test")
-    assert len(rows) == 618 and set(rows[0]) == {"source", "target"}
 
 
 def benchmark(folder: Path) -> Path:
@@ -239,6 +350,11 @@ def test_tables_hold_every_seed_and_the_paper_and_say_what_is_missing(tmp_path: 
     assert half["seeds"] == [0]
     assert any("imdb/supervised+ppo-seed1" in n for n in found["notes"])
     assert "15 of 16" not in str(found["notes"]) and "13 of 14 cells" in found["notes"][0]
+    assert "Not run, or not among these files: fairytaleqa, multi30k, " in str(found["notes"])
+    commands = {k: next(r["command"] for r in found["rows"] if r["kind"] == f"scores-{k}")
+                for k in ("commongen", "imdb")}  # fmt: skip
+    assert commands["imdb"].endswith("--from .grue/smollm2 .grue/gguf")
+    assert commands["commongen"].endswith("--from .grue/t5")
     paper = [r for r in found["rows"] if r["kind"] == "metrics-imdb" and r["of"] != "here"]
     assert {r["method"]: r["classifier"] for r in paper}["ppo"] == 0.605
     assert all(r["command"].startswith("none:") for r in paper)

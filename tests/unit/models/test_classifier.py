@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ import torch
 from tokenizers import processors
 from transformers import (
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
     GPT2Config,
@@ -244,6 +248,11 @@ ENCODERS = {
     "bert": (BertConfig, BertForMaskedLM, {}),
     "roberta": (RobertaConfig, RobertaForMaskedLM, {"pad_token_id": 1}),  # positions begin after it
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM, {}),
+    "deberta-v2": (
+        DebertaV2Config,
+        DebertaV2ForMaskedLM,
+        {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16},
+    ),
 }
 
 
@@ -318,3 +327,47 @@ def test_encoders_that_cannot_be_read(tmp_path: Path) -> None:
     framed_tokenizer().save_pretrained(tmp_path / "two")
     with pytest.raises(UserError, match=r"lacks 'bert\.encoder\.layer\.2\."):
         build_classifier(ModelSettings(path=str(tmp_path / "two"), device="cpu"), ["score"])
+
+
+def test_an_encoder_of_other_shapes_is_refused(tmp_path: Path) -> None:
+    """The head's may differ, since it is a new one; the trunk would be random."""
+    path = encoder(tmp_path / "lm", "bert")
+    BertConfig(**(SMALL | {"intermediate_size": 48}), architectures=["BertForMaskedLM"]
+               ).save_pretrained(path)  # fmt: skip
+    said = r"lm' has 'bert\.encoder\.layer\.0\.intermediate\.dense.* of shape \[64.*says \[48"
+    with pytest.raises(UserError, match=said):
+        build_classifier(ModelSettings(path=path, device="cpu"), ["score"])
+    three = BertConfig(**SMALL, pad_token_id=PAD, num_labels=3)
+    BertForSequenceClassification(three).save_pretrained(tmp_path / "three")
+    framed_tokenizer().save_pretrained(tmp_path / "three")
+    settings = ModelSettings(path=str(tmp_path / "three"), device="cpu")
+    assert build_classifier(settings, ["score"]).logits(["a"]).shape == (1, 1)
+
+
+def test_the_seed_decides_an_encoder_without_training(tmp_path: Path) -> None:
+    settings = ModelSettings(path=encoder(tmp_path / "lm", "bert"), device="cpu",
+                             random_weights=True)  # fmt: skip
+
+    def trunk(seed: int) -> torch.Tensor:
+        core = build_classifier(settings, ["score"], seed=seed).core
+        return core.bert.embeddings.word_embeddings.weight.detach()  # type: ignore[no-any-return]
+
+    assert torch.equal(trunk(1), trunk(1)) and not torch.equal(trunk(1), trunk(2))
+
+
+def test_an_encoders_tokenizer_is_of_the_models_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    plain = AutoTokenizer.from_pretrained
+
+    def read(path: str, **where: object) -> object:
+        asked.append(where)
+        return plain(path)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", read)
+    path = encoder(tmp_path / "lm", "bert")
+    settings = ModelSettings(path=path, device="cpu", revision="abc", trust_remote_code=True)
+    build_classifier(settings, ["score"])
+    build_classifier(replace(settings, tokenizer=path), ["score"])
+    assert asked == [{"revision": "abc", "trust_remote_code": True}, {"trust_remote_code": True}]

@@ -82,21 +82,16 @@ def main(
     Args:
         only: cells that the benchmark consists of, of all that the options give (a method with
             fewer seeds than the others, say); what one starts from has to be among them.
-        measuring: False leaves the metrics to a later call, which may be on another machine.
+        measuring: False leaves the metrics to `measure_finished`, which may be on another machine.
     Raises:
         UserError: before the first worker, for anything that is wrong.
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
     """
     console = console or Console()
-    plan = with_test_rows(plan_of(asked))
-    made = chosen(jobs(plan), only)
-    names = {cell.name for cell, _ in made}
-    untrained = free_cells(plan)  # declared whole: what is wanted of it may come later
-    free = [(c, j) for c, j in jobs(plan, untrained) if names.issuperset(j.after)]
+    plan, made = planned(asked, only)
+    free = jobs(plan, free_cells(plan, [cell for cell, _ in made]))
     _check([*made, *free])
-    ready = prepare(plan, made, console)
-    stamps = {task: r.stamp for task, r in ready.items()}
-    declare(plan, made, stamps, asked.primary, asked.margin, untrained)
+    ready = _declared(plan, made, asked, console)
     for _, job in [*made, *free]:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
@@ -125,10 +120,52 @@ def main(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     whole = all(scoring.finished(job.folder) for _, job in [*made, *free])
-    if measuring:
-        failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
-        _record(plan.folder, made, failed, console)
+    if not measuring:
+        stamps = {task: r.stamp for task, r in ready.items()}
+        known = all(scoring.measured(job.folder, stamps[cell.task]) for cell, job in made)
+        return plan.folder, whole and known
+    failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
+    _record(plan.folder, made, failed, console)
     return plan.folder, not failed and whole
+
+
+def measure_finished(
+    asked: Asked,
+    *,
+    console: Console | None = None,
+    only: Callable[[Cell], bool] = lambda cell: True,
+) -> tuple[Path, bool]:
+    """Metrics of the finished cells that have none; nothing is trained. What the options give is
+    declared, and failures are written, as `main` does. Returns the folder, and whether none failed.
+
+    Raises UserError for anything that is wrong before the first metric.
+    """
+    console = console or Console()
+    plan, made = planned(asked, only)
+    failed = measure(made, _declared(plan, made, asked, console))
+    _record(plan.folder, made, failed, console)
+    return plan.folder, not failed
+
+
+def planned(
+    asked: Asked, only: Callable[[Cell], bool] = lambda cell: True
+) -> tuple[Plan, list[tuple[Cell, Job]]]:
+    """The benchmark that the options give, and its cells. Raises UserError."""
+    plan = with_test_rows(plan_of(asked))
+    made = chosen(jobs(plan), only)
+    there = {cell.task for cell, _ in made}
+    return replace(plan, tasks=[t for t in plan.tasks if t in there]), made
+
+
+def _declared(
+    plan: Plan, made: Sequence[tuple[Cell, Job]], asked: Asked, console: Console
+) -> dict[str, Ready]:
+    """The anchors of every task, and the benchmark in `grue.json`."""
+    ready = prepare(plan, made, console)
+    stamps = {task: r.stamp for task, r in ready.items()}
+    free = free_cells(plan, [cell for cell, _ in made])
+    declare(plan, made, stamps, asked.primary, asked.margin, free)
+    return ready
 
 
 def chosen(
@@ -185,6 +222,13 @@ def plan_of(asked: Asked) -> Plan:
         overrides=[*asked.overrides, *(f"--after.{step}=true" for step in asked.after)],
     )
     _check_references(plan)
+    if any(o.startswith("--after.") for o in plan.overrides) and not any(
+        tuned(plan, t, m) for t in tasks for m in methods.values()
+    ):
+        raise UserError(
+            "--after measures for methods that train on a reward what the weights that they start "
+            "from give without training; --methods names none (ppo, supervised+nlpo ...)"
+        )
     return plan
 
 
