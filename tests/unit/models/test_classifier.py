@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +48,24 @@ def built(folder: Path, kind: str = "gpt2", lora: LoraSettings | None = None) ->
     return build_classifier(settings, ["neg", "pos"], seed=1)
 
 
+def learned(c: Any, trainable: dict[str, Any], lr: float, steps: int) -> list[int]:
+    """The labels that it gives good and bad once it was shown that they are 1 and 0."""
+    optimizer = torch.optim.Adam(trainable.values(), lr=lr)
+    ids, mask = c.batch(c.encode(["good", "bad"]))
+    for _ in range(steps):
+        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    found: list[int] = c.probabilities(["good", "bad"]).argmax(1).tolist()
+    return found
+
+
+def saved_and_loaded(c: Any, folder: Path) -> Any:
+    save_classifier(c, folder)
+    return load_classifier(str(folder), device="cpu")
+
+
 @pytest.mark.parametrize("kind", ("gpt2", "llama", "opt"))
 @pytest.mark.parametrize("lora", (None, LoraSettings(rank=2)))
 def test_a_new_classifier_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> None:  # type: ignore[no-untyped-def]
@@ -55,16 +74,8 @@ def test_a_new_classifier_learns_saves_and_loads(tmp_path: Path, kind: str, lora
     if lora:
         assert all("lora" in n or n.endswith("score.weight") for n in trainable)
     assert any(n.endswith("score.weight") for n in trainable)
-    optimizer = torch.optim.Adam(trainable.values(), lr=1e-2)
-    ids, mask = c.batch(c.encode(["good", "bad"]))
-    for _ in range(30):
-        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert c.probabilities(["good", "bad"]).argmax(1).tolist() == [1, 0]
-    save_classifier(c, tmp_path / "out")
-    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    assert learned(c, trainable, 1e-2, 30) == [1, 0]
+    again = saved_and_loaded(c, tmp_path / "out")
     assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
     assert again.labels == ["neg", "pos"]
     size = sum(f.stat().st_size for f in (tmp_path / "out").glob("*.safetensors"))
@@ -285,17 +296,9 @@ def test_an_encoder_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> N
     assert any("classifier" in n for n in trainable)
     if lora:
         assert all("lora" in n or "classifier" in n or "pooler" in n for n in trainable)
-    optimizer = torch.optim.Adam(trainable.values(), lr=3e-3)
-    ids, mask = c.batch(c.encode(["good", "bad"]))
-    assert ids[0].tolist() == [CLS, *letters("good"), SEP]
-    for _ in range(40):
-        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert c.probabilities(["good", "bad"]).argmax(1).tolist() == [1, 0]
-    save_classifier(c, tmp_path / "out")
-    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    assert c.batch(c.encode(["good", "bad"]))[0][0].tolist() == [CLS, *letters("good"), SEP]
+    assert learned(c, trainable, 3e-3, 40) == [1, 0]
+    again = saved_and_loaded(c, tmp_path / "out")
     assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
     same = build_classifier(settings, ["neg", "pos"], seed=1)
     other = build_classifier(settings, ["neg", "pos"], seed=2)
