@@ -199,7 +199,7 @@ def fingerprint(
     Args:
         source: a module (all parameters and persistent buffers, frozen ones too) or a set.
         rounded: type to which floating tensors are rounded before they are hashed: weights that
-            were loaded in that type, or in one with more bits, then have one hash.
+            were loaded in that type, or in one that holds its numbers and more, then have one hash.
     Returns:
         64 hexadecimal digits (SHA-256); the device does not matter, nor the order of names.
     """

@@ -167,6 +167,7 @@ def save_classifier(classifier: TextClassifier, folder: str | Path) -> Path:
             from safetensors.torch import save_file
 
             note["backbone"] = classifier.facts["backbone"]
+            note["backbone_seed"] = classifier.facts["seed"]  # of weights that were drawn
             note["base"] = _base(classifier)
             note["dtype"] = classifier.facts["dtype"]
             tensors = {n: t.detach().cpu() for n, t in w.trainable(classifier.module).items()}
@@ -246,7 +247,7 @@ def load_classifier(
 
 def _notes(note: dict[str, Any]) -> dict[str, Any]:
     """What the folder says beside what the model itself knows."""
-    own = ("labels", "max_tokens", "backbone", "base", "dtype")
+    own = ("labels", "max_tokens", "backbone", "backbone_seed", "base", "dtype")
     return {k: v for k, v in note.items() if k not in own}
 
 
@@ -270,7 +271,8 @@ def _load_adapted(
     settings = ModelSettings(**(kept | {"device": device, "dtype": dtype}))
     if backbone is not None:
         settings = replace(settings, path=backbone)
-    out = build_classifier(settings, list(note["labels"]), max_tokens=tokens)
+    seed = int(note.get("backbone_seed", 0))
+    out = build_classifier(settings, list(note["labels"]), seed=seed, max_tokens=tokens)
     stored = load_file(Path(path).expanduser() / "adapter_model.safetensors")
     live = w.trainable(out.module)
     if stored.keys() != live.keys():

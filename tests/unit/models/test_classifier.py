@@ -374,3 +374,16 @@ def test_an_encoders_tokenizer_is_of_the_models_revision(
     build_classifier(settings, ["score"])
     build_classifier(replace(settings, tokenizer=path), ["score"])
     assert asked == [{"revision": "abc", "trust_remote_code": True}, {"trust_remote_code": True}]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_an_adapter_on_weights_that_were_drawn_is_found_again(tmp_path: Path, kind: str) -> None:
+    """With whatever seed they were drawn: it decides the backbone too."""
+    path = (encoder if kind == "bert" else backbone)(tmp_path / "lm", kind)
+    lora = LoraSettings(rank=2)
+    settings = ModelSettings(path=path, device="cpu", random_weights=True, lora=lora)
+    c = build_classifier(settings, ["neg", "pos"], seed=3)
+    again = saved_and_loaded(c, tmp_path / "out")
+    assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
+    once_more = saved_and_loaded(again, tmp_path / "twice")
+    assert torch.equal(once_more.logits(TEXTS), c.logits(TEXTS))
