@@ -56,13 +56,12 @@ from benchmarks.parts import cut, join, packed, remove
 from tether.config.errors import UserError
 from tether.config.run import ModelSettings
 from tether.records import read_lines
-from tether.reports.grue.results import UNMEASURED
+from tether.reports.grue.results import UNMEASURED, finished
 from tether.reports.runs import FAILURES
 from tether.studies.grue.cells import Cell
 from tether.studies.grue.declaration import DECLARED, grown
 from tether.studies.grue.run import main as run_cells
 from tether.studies.grue.run import measure_finished, prepare
-from tether.studies.grue.scoring import finished
 from tether.studies.workers import Job
 
 KEPT = ("record.jsonl", "samples.jsonl", "timing.jsonl", "config.yaml", "environment.json",

@@ -229,7 +229,7 @@ class Queue:
         self.scored: list[str] = []
         self.console = Console(file=io.StringIO(), width=200)
         monkeypatch.setattr(running, "_check", lambda made: None)
-        monkeypatch.setattr(running.scoring, "finished", lambda folder: True)
+        monkeypatch.setattr(running, "finished", lambda folder: True)
         monkeypatch.setattr(running.scoring, "score", self.score)
         monkeypatch.setattr(running, "run_jobs", self.run_jobs)
 
@@ -259,28 +259,21 @@ def test_metrics_that_fail_stop_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert queue.main()[1] and json.loads((folder / "unmeasured.json").read_text()) == {}
 
 
-def test_what_is_left_to_another_call_is_not_said_to_be_measured(
+def test_what_has_finished_elsewhere_is_declared_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue(tmp_path / "o", monkeypatch)
-    folder, whole = queue.main(measuring=False)
-    assert not whole and not queue.scored and not (folder / "unmeasured.json").exists()
-    (folder / "grue.json").unlink()
-    assert not running.measure_finished(queue.asked, console=queue.console)[1]
+    folder, whole = running.measure_finished(queue.asked, console=queue.console)
+    assert not whole and set(queue.scored) == {"zero-shot", "ppo", "nlpo"}
     declared = json.loads((folder / "grue.json").read_text())
     assert [c["label"] for c in declared["cells"]] == ["zero-shot", "ppo", "nlpo"]
     failed = json.loads((folder / "unmeasured.json").read_text())
-    assert set(failed) == {"imdb/ppo-seed0"} and set(queue.scored) == {"zero-shot", "ppo", "nlpo"}
-    for cell in declared["cells"]:
-        (folder / cell["name"]).mkdir(parents=True)
-        scores = {"anchors": declared["anchors"]["imdb"]}
-        (folder / cell["name"] / "scores.json").write_text(json.dumps(scores))
-    assert queue.main(measuring=False)[1]
-    scores["anchors"] = "of other examples"
-    (folder / "imdb" / "ppo-seed0" / "scores.json").write_text(json.dumps(scores))
-    assert not queue.main(measuring=False)[1]
-    monkeypatch.setattr(running.scoring, "finished", lambda folder: folder.name != "nlpo-seed0")
-    assert not queue.main(measuring=False)[1]
+    assert set(failed) == {"imdb/ppo-seed0"}
+    monkeypatch.setattr(running.scoring, "score", lambda *_: True)
+    assert running.measure_finished(queue.asked, console=queue.console)[1]
+    monkeypatch.setattr(running, "finished", lambda folder: False)
+    with pytest.raises(UserError, match="has no finished cell of this benchmark to measure"):
+        running.measure_finished(queue.asked, console=queue.console)
 
 
 def test_a_task_without_a_wanted_cell_is_no_part_of_it(

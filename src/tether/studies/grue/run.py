@@ -17,7 +17,7 @@ from tether.config.nearest import unknown
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.config.whole_file import write_whole
-from tether.reports.grue.results import UNMEASURED
+from tether.reports.grue.results import UNMEASURED, finished
 from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
@@ -74,7 +74,6 @@ def main(
     retry: bool = False,
     console: Console | None = None,
     only: Callable[[Cell], bool] = lambda cell: True,
-    measuring: bool = True,
 ) -> tuple[Path, bool]:
     """Run what is not finished, measure it. Returns the folder, and whether every cell has finished
     and is measured. Where the metrics of a cell fail, the others go on.
@@ -82,7 +81,6 @@ def main(
     Args:
         only: cells that the benchmark consists of, of all that the options give (a method with
             fewer seeds than the others, say); what one starts from has to be among them.
-        measuring: False leaves the metrics to `measure_finished`, which may be on another machine.
     Raises:
         UserError: before the first worker, for anything that is wrong.
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
@@ -101,7 +99,7 @@ def main(
         measured: list[Future[dict[str, str]]] = []
 
         def ended(job: Job) -> None:
-            if measuring and job.name in by_name:  # what trains nothing is no row
+            if job.name in by_name:  # what trains nothing is no row
                 measured.append(pool.submit(measure, [by_name[job.name]], ready))
 
         try:
@@ -119,11 +117,7 @@ def main(
         except BaseException:  # Ctrl-C: the next call measures what is queued
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    whole = all(scoring.finished(job.folder) for _, job in [*made, *free])
-    if not measuring:
-        stamps = {task: r.stamp for task, r in ready.items()}
-        known = all(scoring.measured(job.folder, stamps[cell.task]) for cell, job in made)
-        return plan.folder, whole and known
+    whole = all(finished(job.folder) for _, job in [*made, *free])
     failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
     _record(plan.folder, made, failed, console)
     return plan.folder, not failed and whole
@@ -138,10 +132,12 @@ def measure_finished(
     """Metrics of the finished cells that have none; nothing is trained. What the options give is
     declared, and failures are written, as `main` does. Returns the folder, and whether none failed.
 
-    Raises UserError for anything that is wrong before the first metric.
+    Raises UserError: no cell has finished, or anything else that is wrong before the first metric.
     """
     console = console or Console()
     plan, made = planned(asked, only)
+    if not any(finished(job.folder) for _, job in made):
+        raise UserError(f"{plan.folder} has no finished cell of this benchmark to measure")
     failed = measure(made, _declared(plan, made, asked, console))
     _record(plan.folder, made, failed, console)
     return plan.folder, not failed
@@ -320,7 +316,7 @@ def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> dic
     for cell, job in made:
         r = ready[cell.task]
         try:
-            if scoring.finished(job.folder):
+            if finished(job.folder):
                 scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
         except Exception as e:  # of a library, a model, a metric of the user's: the others go on
             kind = "" if isinstance(e, UserError) else f"{type(e).__name__}: "

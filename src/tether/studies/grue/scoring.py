@@ -43,12 +43,6 @@ class Weights:
     perplexity: float | None
 
 
-def finished(folder: Path) -> bool:
-    """Whether the run's record has its end line."""
-    record = folder / "record.jsonl"
-    return record.is_file() and any(r["kind"] == "end" for r in read_lines(record))
-
-
 def measured(folder: Path, stamp: str) -> bool:
     """Whether a run has its metrics, under the anchors of that hash."""
     file = folder / SCORES
