@@ -102,14 +102,18 @@ def unpack(sources: Iterable[Path]) -> None:
 
 
 def take(place: Path, group: str) -> None:
-    """Move the files of an archive of a group into the working folder."""
+    """Move the files of an archive of a group into the working folder.
+
+    Raises UserError: it is of another benchmark; then the folder is as it was.
+    """
     tasks = GROUPS.get(group, ())
-    for file in sorted(f for f in place.rglob("*") if f.is_file()):
-        target = file.relative_to(place)
-        if target.parent == OUT and target.name in SHARED and target.is_file():
+    for file, target in ((place / OUT / n, OUT / n) for n in SHARED):
+        if file.is_file() and target.is_file():
             here, there = (json.loads(f.read_text(encoding="utf-8")) for f in (target, file))
             text = json.dumps(_joined(target, here, there, tasks), indent=1, ensure_ascii=False)
             file.write_text(text + "\n", encoding="utf-8")
+    for file in sorted(f for f in place.rglob("*") if f.is_file()):
+        target = file.relative_to(place)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
 
