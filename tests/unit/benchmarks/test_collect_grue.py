@@ -79,3 +79,17 @@ def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -
     shutil.unpack_archive(packed_file, tmp_path / "back", "gztar", filter="data")
     assert "host" not in "".join(p.read_text() for p in (tmp_path / "back").rglob("*.json"))
     assert not list((tmp_path / "back").rglob("samples.jsonl"))
+
+
+def test_a_task_that_the_real_runs_do_not_have_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"supervised": folders.row("supervised", tuned=False)}
+    tasks = ["commongen", "webnlg"]
+    folders.write(tmp_path / "runs", rows, [0], lambda task, row, seed: 0.2, tasks=tasks)
+    out = tmp_path / "grue.json"
+    words = ["--date", "2026-01-02", "--commit", "0123abc", "--out", str(out)]
+    assert main([str(tmp_path / "runs"), *words]) == 1
+    said = capsys.readouterr().err
+    assert "runs has webnlg, and the tables here are of commongen, fairytaleqa, " in said
+    assert said.count("\n") == 1 and not out.exists()
