@@ -83,7 +83,7 @@ def unpack(sources: Iterable[Path]) -> None:
     """Every archive in some folders, into the working folder. What it has of the cells of both
     groups is joined with what is there: of the archive's group the archive counts.
 
-    Raises UserError: no such folder, no archive in it, a piece that is missing or broken.
+    Raises UserError: no such folder, no archive in it, a list or a piece that is missing or broken.
     """
     for folder in sources:
         listed = sorted(folder.glob("*.json")) if folder.is_dir() else []
@@ -91,12 +91,8 @@ def unpack(sources: Iterable[Path]) -> None:
             why = "holds no list of pieces (NAME.json)" if folder.is_dir() else "is no folder"
             raise UserError(f"--from {folder} {why}")
         for file in listed:
-            names = json.loads(file.read_text(encoding="utf-8"))
-            pieces = [folder / n for n in names if (folder / n).is_file()]
-            if not pieces:
-                raise UserError(f"--from {folder}: none of the pieces that {file.name} lists")
             with tempfile.TemporaryDirectory(dir=".") as place:
-                count = len(join(pieces, Path(place)))
+                count = len(join(file, Path(place)))
                 take(Path(place), file.stem.rpartition("-")[2])
             print(f"{file.stem}: {count} files", flush=True)
 
