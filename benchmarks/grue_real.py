@@ -3,7 +3,7 @@
     python -m benchmarks.grue_pack ... --out .grue                     # once, where the sets are
     python -m benchmarks.grue_real t5 --root W --out O --from .grue/t5 --gpus 2 --stop-after 1300
     python -m benchmarks.grue_real smollm2 --root W --out O --from .grue/smollm2 .grue/gguf ...
-    python -m benchmarks.grue_real measure --root W --from O           # what has no metrics yet
+    python -m benchmarks.grue_real measure --root W --from .grue/t5 .grue/smollm2 .grue/gguf O
     python -m benchmarks.collect_grue W/runs --date D --commit C
 
 A call unpacks what `--from` names, makes the model's own parts where they are missing (t5: the
@@ -11,12 +11,16 @@ denoising; smollm2: the classifier of intents), trains cells seed by seed over a
 at a time as --gpus x --per-device, and packs. After --stop-after seconds it asks the runs to stop:
 they finish their update and write a checkpoint, and the same command goes on.
 
+`measure` gives finished cells the metrics that they lack; on a fresh folder it needs the sets and
+the weights as well as the records, of both groups or, with --tasks, of one.
+
 --out gets pieces of at most 15 MiB: `weights` (the T5, once), `records-GROUP` (what has finished
 of t5 or smollm2, with the anchors and the small classifiers) and `starts-GROUP` (adapters of
-supervised runs from which unfinished ones start). On another machine `--from O` takes them back;
-those of both groups, of one folder or of two, make one benchmark. What is then lost, and said in
-lost-GROUP.json: checkpoints of unfinished cells, which begin again, and supervised T5s whose
-methods were not all finished, which are too large to travel and are trained once more.
+supervised runs from which unfinished ones start). On another machine `--from ... O` takes them
+back, behind the packed sets; those of both groups, of one folder or of two, make one benchmark.
+What is then lost, and said in lost-GROUP.json: checkpoints of unfinished cells, which begin again,
+and supervised T5s whose methods were not all finished, which are too large to travel and are
+trained once more.
 """
 
 from __future__ import annotations

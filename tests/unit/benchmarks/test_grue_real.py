@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import grue_real
+from benchmarks.collect_grue import SOURCES
 from benchmarks.denoising import corrupted, counts, rate, spans
 from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
 from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
@@ -321,3 +322,12 @@ def test_at_the_deadline_the_runs_are_asked_to_stop(
     assert asked_file.read_text() == "asked"
     file.write_text("raise SystemExit(3)")
     assert grue_real.within([str(asked_file)], 20.0) == 3
+
+
+def test_the_documented_calls_name_what_they_read() -> None:
+    """To measure on a fresh folder the sets and the weights are needed, and what was trained."""
+    words = [x.split() for x in (grue_real.__doc__ or "").splitlines() if "grue_real " in x]
+    calls = [grue_real.parser().parse_args([w for w in x[3:] if w != "..."]) for x in words]
+    read = {call.action: [str(s) for s in call.sources] for call in calls}
+    assert read.pop("measure") == [*" ".join(SOURCES.values()).split(), "O"]
+    assert read == {group: sources.split() for group, sources in SOURCES.items()}
