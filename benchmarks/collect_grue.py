@@ -45,6 +45,7 @@ METRICS = {
     "coverage": "Coverage", "sacre_bleu": "SacreBLEU", "chrf": "chrF", "ter": "TER",
     "intent_accuracy": "Intent",
 }  # fmt: skip
+GROUP_OF = {task: group for group, tasks in GROUPS.items() for task in tasks}
 SHOWN_BUDGETS = (1.0, 4.0, 16.0)
 
 
@@ -151,7 +152,7 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
     """Rows of what has finished, and the paper's."""
     out = []
     for task in results.tasks:
-        group = next(g for g, tasks in GROUPS.items() if task.name in tasks)
+        group = GROUP_OF[task.name]
         about = {
             "command": COMMAND.format(group=group, sources=SOURCES[group]),
             "card": card,
@@ -181,8 +182,16 @@ def environments(results: Results) -> list[dict[str, Any]]:
 
 
 def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
-    """The result file's content. Raises UserError where nothing has finished."""
+    """The result file's content.
+
+    Raises UserError: nothing has finished, or there is a task that the real runs do not have.
+    """
     results = read(folder)
+    if others := [t.name for t in results.tasks if t.name not in GROUP_OF]:
+        raise UserError(
+            f"{folder} has {', '.join(others)}, and the tables here are of {', '.join(GROUP_OF)}; "
+            "`tether grue report` makes those of any benchmark"
+        )
     made = environments(results)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
     finished = results.cells - len(results.missing)
@@ -202,7 +211,7 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
         notes.append(f"Trained twice, some methods starting from each: {again}.")
     there = {task.name for task in results.tasks}
-    if lacking := [t for g in GROUPS.values() for t in g if t not in there]:
+    if lacking := [t for t in GROUP_OF if t not in there]:
         notes.append(f"Not run, or not among these files: {', '.join(lacking)}.")
     if results.missing:
         notes.append("Not finished: " + ", ".join(results.missing) + ".")

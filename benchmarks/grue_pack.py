@@ -26,7 +26,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,11 @@ def rows_of(data: Path, task: str, split: str) -> list[dict[str, Any]]:
     return rows
 
 
+def whole(value: Any) -> list[str]:
+    """One text; what lies in a list is joined by spaces."""
+    return [" ".join(value) if isinstance(value, list) else str(value)]
+
+
 def column(data: Path, file: str, *names: str) -> Iterator[tuple[str, ...]]:
     """Texts of one or several columns, row by row; lists are joined by spaces."""
     import pyarrow.parquet
@@ -91,32 +96,32 @@ def column(data: Path, file: str, *names: str) -> Iterator[tuple[str, ...]]:
     table = pyarrow.parquet.read_table(data / file, columns=list(names))
     for row in table.to_pylist():
         found = [row[n] for n in names]
-        yield tuple(" ".join(x) if isinstance(x, list) else str(x) for x in found)
+        yield tuple(text for value in found for text in whole(value))
 
 
-TEXTS = {
-    "commongen": ("references",),
-    "fairytaleqa": ("context",),
-    "multi30k": ("en", "de"),
-    "imdb": ("text",),
-    "dailydialog": ("utterances",),
-    "scitldr": ("source", "target"),
+def apart(value: Sequence[str]) -> list[str]:
+    """Each entry of a list is a text."""
+    return list(value)
+
+
+TEXTS: dict[str, dict[str, Callable[[Any], list[str]]]] = {
+    "commongen": {"references": apart},
+    "fairytaleqa": {"context": whole},
+    "multi30k": {"en": whole, "de": whole},
+    "imdb": {"text": whole},
+    "dailydialog": {"utterances": whole},
+    "scitldr": {"source": whole, "target": whole},
 }
-"""Columns of a task that must not be read before it is measured on them; what lies in a list is one
-text in CommonGen, and a dialogue is one text."""
+"""Columns of a task that must not be read before it is measured on them -> the texts in a value."""
 
 
 def held_out(data: Path) -> dict[str, set[str]]:
     """Task -> texts of its validation and test rows."""
     found: dict[str, set[str]] = {}
-    for task, names in TEXTS.items():
-        found[task] = set()
-        for split in ("validation", "test"):
-            for row in rows_of(data, task, split):
-                for value in (row[n] for n in names):
-                    each = value if task == "commongen" else [value]
-                    each = [" ".join(x) if isinstance(x, list) else str(x) for x in each]
-                    found[task] |= {plain(x) for x in each} - {""}
+    for task, columns in TEXTS.items():
+        rows = (r for split in ("validation", "test") for r in rows_of(data, task, split))
+        texts = (t for row in rows for name, read in columns.items() for t in read(row[name]))
+        found[task] = {plain(t) for t in texts} - {""}
     return found
 
 

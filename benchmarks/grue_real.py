@@ -3,7 +3,7 @@
     python -m benchmarks.grue_pack ... --out .grue                     # once, where the sets are
     python -m benchmarks.grue_real t5 --root W --out O --from .grue/t5 --gpus 2 --stop-after 1300
     python -m benchmarks.grue_real smollm2 --root W --out O --from .grue/smollm2 .grue/gguf ...
-    python -m benchmarks.grue_real measure --root W --from O           # what has no metrics yet
+    python -m benchmarks.grue_real measure --root W --from .grue/t5 .grue/smollm2 .grue/gguf O
     python -m benchmarks.collect_grue W/runs --date D --commit C
 
 A call unpacks what `--from` names, makes the model's own parts where they are missing (t5: the
@@ -11,12 +11,16 @@ denoising; smollm2: the classifier of intents), trains cells seed by seed over a
 at a time as --gpus x --per-device, and packs. After --stop-after seconds it asks the runs to stop:
 they finish their update and write a checkpoint, and the same command goes on.
 
+`measure` gives finished cells the metrics that they lack; on a fresh folder it needs the sets and
+the weights as well as the records, of both groups or, with --tasks, of one.
+
 --out gets pieces of at most 15 MiB: `weights` (the T5, once), `records-GROUP` (what has finished
 of t5 or smollm2, with the anchors and the small classifiers) and `starts-GROUP` (adapters of
-supervised runs from which unfinished ones start). On another machine `--from O` takes them back;
-those of both groups, of one folder or of two, make one benchmark. What is then lost, and said in
-lost-GROUP.json: checkpoints of unfinished cells, which begin again, and supervised T5s whose
-methods were not all finished, which are too large to travel and are trained once more.
+supervised runs from which unfinished ones start). On another machine `--from ... O` takes them
+back, behind the packed sets; those of both groups, of one folder or of two, make one benchmark.
+What is then lost, and said in lost-GROUP.json: checkpoints of unfinished cells, which begin again,
+and supervised T5s whose methods were not all finished, which are too large to travel and are
+trained once more.
 """
 
 from __future__ import annotations
@@ -82,7 +86,7 @@ def unpack(sources: Iterable[Path]) -> None:
     """Every archive in some folders, into the working folder. What it has of the cells of both
     groups is joined with what is there: of the archive's group the archive counts.
 
-    Raises UserError: no such folder, no archive in it, a piece that is missing or broken.
+    Raises UserError: no such folder, no archive in it, a list or a piece that is missing or broken.
     """
     for folder in sources:
         listed = sorted(folder.glob("*.json")) if folder.is_dir() else []
@@ -90,25 +94,25 @@ def unpack(sources: Iterable[Path]) -> None:
             why = "holds no list of pieces (NAME.json)" if folder.is_dir() else "is no folder"
             raise UserError(f"--from {folder} {why}")
         for file in listed:
-            names = json.loads(file.read_text(encoding="utf-8"))
-            pieces = [folder / n for n in names if (folder / n).is_file()]
-            if not pieces:
-                raise UserError(f"--from {folder}: none of the pieces that {file.name} lists")
             with tempfile.TemporaryDirectory(dir=".") as place:
-                count = len(join(pieces, Path(place)))
+                count = len(join(file, Path(place)))
                 take(Path(place), file.stem.rpartition("-")[2])
             print(f"{file.stem}: {count} files", flush=True)
 
 
 def take(place: Path, group: str) -> None:
-    """Move the files of an archive of a group into the working folder."""
+    """Move the files of an archive of a group into the working folder.
+
+    Raises UserError: it is of another benchmark; then the folder is as it was.
+    """
     tasks = GROUPS.get(group, ())
-    for file in sorted(f for f in place.rglob("*") if f.is_file()):
-        target = file.relative_to(place)
-        if target.parent == OUT and target.name in SHARED and target.is_file():
+    for file, target in ((place / OUT / n, OUT / n) for n in SHARED):
+        if file.is_file() and target.is_file():
             here, there = (json.loads(f.read_text(encoding="utf-8")) for f in (target, file))
             text = json.dumps(_joined(target, here, there, tasks), indent=1, ensure_ascii=False)
             file.write_text(text + "\n", encoding="utf-8")
+    for file in sorted(f for f in place.rglob("*") if f.is_file()):
+        target = file.relative_to(place)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
 

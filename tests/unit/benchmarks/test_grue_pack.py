@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from benchmarks import grue_pack
-from benchmarks.grue_pack import SPLITS, denoising_texts, rows_of
+from benchmarks.grue_pack import SPLITS, TEXTS, apart, denoising_texts, held_out, rows_of, whole
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
@@ -38,7 +38,9 @@ def test_imdb_rows_are_a_fixed_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert set(drawn["train"]).isdisjoint(drawn["validation"])
     assert all(t.startswith("train") for t in drawn["train"] + drawn["validation"])
     assert all(t.startswith("test") for t in drawn["test"])
-    assert drawn["train"] != sorted(drawn["train"])  # not the first ones
+    in_order = {"train": ("train", 5, 25), "validation": ("train", 0, 5), "test": ("test", 0, 8)}
+    for split, (name, first, end) in in_order.items():  # other rows than the first of the file
+        assert set(drawn[split]) != {f"{name} {i}" for i in range(first, end)}
     again = {s: [r["text"] for r in rows_of(tmp_path, "imdb", s)] for s in SPLITS["imdb"]}
     assert again == drawn
 
@@ -84,3 +86,17 @@ def test_the_denoising_reads_no_validation_or_test_row(
     wanted |= {"a dog runs", "once a fox ran", "a man", "ein Mann", "frei", "hi free", "yes ja",
                "one. two. three.", "the house"}  # fmt: skip
     assert set(texts) == wanted and len(texts) == len(wanted)
+
+
+def test_the_table_says_what_in_a_list_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"concepts": ["c"], "references": ["a  dog", "", "b"], "source": ["one.", "two."],
+           "target": ["three."], "utterances": ["hi", "you"], "context": "section", "en": "man",
+           "de": "Mann", "text": "good<br />film"}  # fmt: skip
+    monkeypatch.setattr(grue_pack, "rows_of", lambda *_: [row])
+    held = {"commongen": {"a dog", "b"}, "fairytaleqa": {"section"}, "multi30k": {"man", "Mann"},
+            "imdb": {"good film"}, "dailydialog": {"hi you"}, "scitldr": {"one. two.", "three."},
+            }  # fmt: skip
+    assert held_out(Path()) == held
+    other = {"commongen": {"references": whole}, "scitldr": {"source": apart}}
+    monkeypatch.setattr(grue_pack, "TEXTS", {**TEXTS, **other})
+    assert held_out(Path()) == {**held, "commongen": {"a dog b"}, "scitldr": {"one.", "two."}}
