@@ -30,18 +30,32 @@ class Goal:
     limit: float | None
     more: bool = False
     """True: at least the limit; False: at most."""
-    noise: Callable[[Mapping[str, Row]], float | None] = lambda rows: None
-    """What the measurement gives where there is nothing to measure."""
+    compared: bool = False
+    """True: a ratio of neighbours, told with an interval; it counts only as far as a step against
+    itself gives 0."""
 
-    def reached(self, value: float, rows: Mapping[str, Row]) -> str:
+    def reached(self, value: float, row: Row, rows: Mapping[str, Row]) -> str:
         if self.limit is None:
             return "-"
-        noise = self.noise(rows)
-        if noise is not None and noise > self.limit and value <= noise:
-            return f"undecided: up to {noise:.2f} {self.unit} of a step against itself"
+        if self.compared and (open_ := self._undecided(row, rows)):
+            return open_
         if self.more:
             return "yes" if value >= self.limit else f"no: {value / self.limit:.2f} of it"
         return "yes" if value <= self.limit else f"no: {value / self.limit:.2f} times it"
+
+    def _undecided(self, row: Row, rows: Mapping[str, Row]) -> str | None:
+        assert self.limit is not None
+        key, nothing = "interval_percent", rows.get("nothing", {})
+        if key not in row or key not in nothing:
+            return "undecided: without an interval"
+        low, high = row[key]
+        noise = max(abs(x) for x in nothing[key])
+        if max(high, noise) <= self.limit or low > max(self.limit, noise):
+            return None
+        return (
+            f"undecided: between {low:.2f} and {high:.2f} {self.unit}, and a step against itself "
+            f"up to {noise:.2f}"
+        )
 
 
 def _named(name: str) -> Callable[[Mapping[str, Row]], Row | None]:
@@ -58,12 +72,6 @@ def _fastest(model: str) -> Callable[[Mapping[str, Row]], Row | None]:
 
 def _key(name: str) -> Callable[[Row, Mapping[str, Row]], float | None]:
     return lambda row, _: row[name]
-
-
-def _against_itself(rows: Mapping[str, Row]) -> float | None:
-    """Of the middle half of the pairs of equal steps, the one furthest from 0."""
-    row = rows.get("nothing")
-    return None if row is None else max(abs(x) for x in row["spread_percent"][1:3])
 
 
 def _over_short(row: Row, rows: Mapping[str, Row]) -> float | None:
@@ -122,7 +130,7 @@ GOALS = (
     Goal(
         "Elastic Reset: share of a step, average per optimizer step on the device", "-",
         "under 1 %", "overhead", _named("ema-step-device"), _key("share_percent"), "%", 1.0,
-        noise=_against_itself,
+        compared=True,
     ),
     Goal(
         "Elastic Reset: extra GPU memory, average per update in pinned CPU memory", "-",
@@ -154,7 +162,7 @@ def render(results: Iterable[Mapping[str, Any]], missing: str) -> str:
             told = [missing.strip(), "", "", ""]
         else:
             told = [
-                f"{shown(float(value))} {g.unit}".strip(), g.reached(value, rows),
+                f"{shown(float(value))} {g.unit}".strip(), g.reached(value, row, rows),
                 f"{row['card']}, {row['date']}", f"`{row['command']}`",
             ]  # fmt: skip
         lines.append("| " + " | ".join([g.what, g.known, g.goal, *told]) + " |")

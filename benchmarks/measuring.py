@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import shlex
 import statistics
@@ -36,6 +37,20 @@ def spread(values: Sequence[float]) -> list[float]:
         return [values[0]] * 4
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return [min(values), low, high, max(values)]
+
+
+def median_interval(values: Sequence[float]) -> list[float]:
+    """[low, high] of the median at 95 %, or of as much as so few values allow: the narrowest pair
+    of values, equally far from both ends, that a sign test at that level leaves. No distribution is
+    assumed (Hahn and Meeker, Statistical Intervals, section 5.2)."""
+    n, found = len(values), sorted(values)
+    drop, outside = 0, 2.0 / 2**n  # of the interval that goes from the smallest to the largest
+    while drop + 1 < n - drop - 1:
+        outside += 2.0 * math.comb(n, drop + 1) / 2**n
+        if outside > 0.05:
+            break
+        drop += 1
+    return [found[drop], found[n - 1 - drop]]
 
 
 def versions() -> dict[str, str]:

@@ -30,6 +30,7 @@ from benchmarks.measuring import (
     arguments,
     command,
     given,
+    median_interval,
     say,
     spread,
     synchronise,
@@ -38,7 +39,7 @@ from benchmarks.measuring import (
 from benchmarks.memory import EACH_STEP, EACH_UPDATE, elastic_reset
 from benchmarks.workers import Parent, Worker
 
-PAIRS, EVENTS = 5, 3
+PAIRS, EVENTS = 15, 3
 WARM_UP = {"replay": 2}
 """Updates before pairs are timed, 1 where nothing is said: replay has nothing to draw at first."""
 COMPILES = ("nlpo-mask",)
@@ -78,6 +79,7 @@ TABLES: list[dict[str, Any]] = [
         "columns": {
             "what": "Tether",
             "share_percent": "of a step, %",
+            "interval_percent": "95 % interval",
             "spread_percent": "smallest, quartiles, largest",
             "base_s": "step without, s",
             "with_s": "with, s",
@@ -153,6 +155,7 @@ def measure(name: str, base: Any, prepared: Any, args: argparse.Namespace) -> di
     return {
         "kind": "overhead", "row": name, "what": WHAT[name],
         "share_percent": statistics.median(ratios), "spread_percent": spread(ratios),
+        "interval_percent": median_interval(ratios),
         "base_s": base_s, "with_s": statistics.median(b.whole for _, b in pairs), **more,
         "extra_gib": None if gib is None or base_gib is None else gib - base_gib,
         "event_ms": None if event is None else 1e3 * event,

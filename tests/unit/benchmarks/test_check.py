@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.stats
 
 from benchmarks import goals, measuring
 from benchmarks.check import NAMES, main, problems
@@ -165,26 +166,44 @@ def test_goals_of_a_ratio_and_of_the_fastest_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nothing", "share", "told"),
+    ("nothing", "share", "interval", "told"),
     [
-        ([-9.0, -4.0, 0.5, 9.0], 0.4, "undecided: up to 4.00 % of a step against itself"),
-        ([-9.0, -4.0, 0.5, 9.0], 4.5, "no: 4.50 times it"),
-        ([-9.0, -0.4, 0.5, 9.0], 0.6, "yes"),
-        (None, 0.6, "yes"),
+        ([-0.4, 0.5], 0.6, [0.2, 0.9], "yes"),
+        ([-0.4, 0.5], 0.6, [0.2, 1.2],
+         "undecided: between 0.20 and 1.20 %, and a step against itself up to 0.50"),
+        ([-4.0, 0.5], 0.4, [0.2, 0.9],
+         "undecided: between 0.20 and 0.90 %, and a step against itself up to 4.00"),
+        ([-4.0, 0.5], 4.5, [3.9, 5.0],
+         "undecided: between 3.90 and 5.00 %, and a step against itself up to 4.00"),
+        ([-4.0, 0.5], 4.5, [4.1, 5.0], "no: 4.50 times it"),
     ],
-)
-def test_a_share_below_the_noise_is_undecided(
-    nothing: list[float] | None, share: float, told: str
+)  # fmt: skip
+def test_a_share_counts_as_far_as_its_interval_and_an_equal_step_allow(
+    nothing: list[float], share: float, interval: list[float], told: str
 ) -> None:
-    rows: list[dict[str, Any]] = [{"row": "ema-step-device", "share_percent": share}]
-    if nothing is not None:
-        rows.append({"row": "nothing", "spread_percent": nothing})
+    rows: list[dict[str, Any]] = [
+        {"row": "ema-step-device", "share_percent": share, "interval_percent": interval},
+        {"row": "nothing", "interval_percent": nothing},
+    ]
     found = {
         "name": "overhead",
         "rows": [{"card": "c", "date": "d", "command": "x"} | r for r in rows],
     }
     text = goals.render([found], "Not yet run.")
     assert cells(text, "share of a step")[4] == told
+
+
+@pytest.mark.parametrize(
+    ("n", "places"), [(1, (0, 0)), (5, (0, 4)), (6, (0, 5)), (15, (3, 11)), (20, (5, 14))]
+)
+def test_interval_of_a_median(n: int, places: tuple[int, int]) -> None:
+    """Against scipy's sign test: the widest pair that it leaves."""
+    values = [float(x) for x in range(n)]
+    assert measuring.median_interval(values[::-1]) == [values[p] for p in places]
+    if n >= 6:  # one further in would be refused at 5 %
+        low = places[0]
+        assert scipy.stats.binomtest(low, n).pvalue <= 0.05
+        assert scipy.stats.binomtest(low + 1, n).pvalue > 0.05
 
 
 def test_every_goal_names_a_row_that_its_program_writes() -> None:
