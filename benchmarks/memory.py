@@ -17,7 +17,6 @@ Settings behind the options (`--a.b.c VALUE`) apply to every row. Needs a GPU, o
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Results, arguments, command, given, say, spread
-from benchmarks.workers import Parent, Worker
+from benchmarks.workers import Parent, Worker, one_after_the_other
 
 REPEATS = 2
 EACH_STEP = {"average": {"kind": "every", "n": 1, "unit": "minibatch"}}
@@ -91,7 +90,6 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.worlds import Updates, World, engine, ppo
 
     case, gpu = CASES[name], torch.cuda.is_available()
-    _forget()
     before = torch.cuda.memory_allocated() / 2**30 if gpu else None
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), "tiny" if args.tiny else "smollm2")
@@ -119,14 +117,6 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "before_gib": before, "whole_s": statistics.median(seconds), "spread_s": spread(seconds),
         "repeats": args.repeats, "command": command("memory", "--only", name, *args.settings),
     }  # fmt: skip
-
-
-def _forget() -> None:
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def over_base(rows: list[dict[str, Any]]) -> None:
@@ -160,8 +150,13 @@ def main(words: Sequence[str] | None = None) -> None:
             parent.tell(row=measure(name, args))
         return
     results = Results("memory", args.out, args.commit, TABLES)
-    for name in names:
-        add(results, measure(name, args))
+    if args.tiny:
+        for name in names:
+            add(results, measure(name, args))
+        return
+    found = workers(names, ["--repeats", str(args.repeats), *args.settings])
+    if failed := one_after_the_other(found, lambda _, row: add(results, row)):
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def add(results: Results, row: dict[str, Any]) -> None:
@@ -172,9 +167,9 @@ def add(results: Results, row: dict[str, Any]) -> None:
 
 
 def workers(names: Sequence[str], words: Sequence[str] = ()) -> list[Worker]:
-    """The process that writes those rows."""
-    command = ["-m", "benchmarks.memory", *words, "--worker", "all", "--only", *names]
-    return [Worker("memory", command)]
+    """A process a row: what an earlier one left on the card would count in the next one's peak."""
+    common = ["-m", "benchmarks.memory", *words, "--only"]
+    return [Worker(name, [*common, name, "--worker", name]) for name in names]
 
 
 if __name__ == "__main__":

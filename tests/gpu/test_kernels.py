@@ -133,3 +133,16 @@ def test_draws_are_written_as_torch_writes_them(
     want = pick(free if full else warm, token)
     torch.testing.assert_close(w.logprob[live, STEP], want[live], atol=1e-5, rtol=1e-5)
     assert torch.equal(i.done, ~live | torch.isin(token, stops))
+
+
+@pytest.mark.parametrize("at", [3, 49_000])
+def test_a_logit_that_is_no_number_leaves_no_log_prob(at: int) -> None:
+    logits = torch.zeros(6, 50_000, device="cuda")
+    logits[2, at] = float("nan")
+    i, w = place(6)
+    i.done.zero_()
+    seed, stops = torch.tensor([7], device="cuda"), torch.tensor([1], device="cuda")
+    draw.draw_and_write(
+        logits, None, seed, i, w, stops, pad=PAD, temperature=1.0, greedy=False, full=False
+    )
+    assert w.logprob[:, STEP].isfinite().tolist() == [True, True, False, True, True, True]

@@ -14,39 +14,54 @@ from contextlib import contextmanager
 _changed = threading.Condition()
 _beside = 0
 _alone = False
+_mine = threading.local()
+
+
+@contextmanager
+def _within(what: str) -> Iterator[None]:
+    """Raises RuntimeError where this thread is within one already: it would wait for itself."""
+    if (outer := getattr(_mine, "what", None)) is not None:
+        raise RuntimeError(f"{what} within {outer}: one thread would wait for itself")
+    _mine.what = what
+    try:
+        yield
+    finally:
+        _mine.what = None
 
 
 @contextmanager
 def beside() -> Iterator[None]:
-    """Around the work of a thread; waits while something is recorded. Not to be nested: the inner
-    one would wait for a recording that waits for the outer one."""
+    """Around the work of a thread; waits while something is recorded."""
     global _beside
-    with _changed:
-        _changed.wait_for(lambda: not _alone)
-        _beside += 1
-    try:
-        yield
-    finally:
+    with _within("work beside the main thread"):
         with _changed:
-            _beside -= 1
-            _changed.notify_all()
+            _changed.wait_for(lambda: not _alone)
+            _beside += 1
+        try:
+            yield
+        finally:
+            with _changed:
+                _beside -= 1
+                _changed.notify_all()
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """Around a recording, in the main thread; waits for the threads that are at work."""
     global _alone
-    with _changed:
-        _alone = True  # who comes now waits, or a busy pool would never let a recording begin
-        try:
-            _changed.wait_for(lambda: not _beside)
-        except BaseException:
-            _alone = False
-            _changed.notify_all()
-            raise
-    try:
-        yield
-    finally:
+    with _within("a recording"):
         with _changed:
-            _alone = False
-            _changed.notify_all()
+            _changed.wait_for(lambda: not _alone)
+            _alone = True  # who comes now waits, or a busy pool would never let it begin
+            try:
+                _changed.wait_for(lambda: not _beside)
+            except BaseException:
+                _alone = False
+                _changed.notify_all()
+                raise
+        try:
+            yield
+        finally:
+            with _changed:
+                _alone = False
+                _changed.notify_all()

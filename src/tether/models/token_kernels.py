@@ -66,7 +66,8 @@ def usable(z: Tensor) -> bool:
 def read(z: Tensor, ids: Tensor, logp: Tensor, entropy: Tensor, lse: Tensor) -> None:
     """Logits z [n,V] and tokens ids [n] -> into logp, entropy, lse, each [n] fp32."""
     n, v = z.shape
-    _read[(n,)](z, ids, logp, entropy, lse, z.stride(0), v, LOW=LOW, BLOCK=4096, num_warps=8)
+    with torch.cuda.device(z.device):  # a launch goes to the current one
+        _read[(n,)](z, ids, logp, entropy, lse, z.stride(0), v, LOW=LOW, BLOCK=4096, num_warps=8)
 
 
 def gradient(
@@ -83,8 +84,9 @@ def gradient(
     n, v = z.shape
     out = torch.empty((n, wide), dtype=dtype, device=z.device)
     block = 2048
-    _gradient[(n, triton.cdiv(wide, block))](
-        z, ids, lse, entropy, g_logp, g_entropy, out, z.stride(0), out.stride(0), v, wide,
-        BLOCK=block, num_warps=8,
-    )  # fmt: skip
+    with torch.cuda.device(z.device):
+        _gradient[(n, triton.cdiv(wide, block))](
+            z, ids, lse, entropy, g_logp, g_entropy, out, z.stride(0), out.stride(0), v, wide,
+            BLOCK=block, num_warps=8,
+        )  # fmt: skip
     return out

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from tether.models import token_kernels
 from tether.models.fused import padded
@@ -131,6 +132,7 @@ class _TokenScores(torch.autograd.Function):
         return (logp, entropy, *kl, *theirs)
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *grads: Tensor) -> Any:
         states, weight, ids, lse, entropy, *rest = ctx.saved_tensors
         k = ctx.others

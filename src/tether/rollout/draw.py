@@ -123,7 +123,7 @@ if triton is not None:
         total = tl.load(place + 1, mask=ours, other=0.0)
         best = tl.load(place + 2, mask=ours, other=float("-inf"))
         peak = tl.max(most, 0)
-        lse = peak + tl.log(tl.sum(tl.where(total > 0, total * tl.exp(most - peak), 0.0), 0))
+        lse = peak + tl.log(tl.sum(tl.where(total != 0, total * tl.exp(most - peak), 0.0), 0))
         here = s == tl.argmax(best, 0)
         at = tl.load(place + 3, mask=ours, other=0.0).to(tl.int32, bitcast=True)
         x = tl.load(place + 4, mask=ours, other=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,7 +82,7 @@ class GraphEngine(Engine):
                 break
             seed = seed_of(*key, "sampling", rank(), number)
             s = prompts.rows(i).to(lm.device)
-            with lm.quiet():
+            with lm.quiet(), _current(lm.device):
                 few, expand = _unique(s, group[i].to(lm.device))
                 try:
                     program = self._program(lm, others, few, expand, sampling, constraints, keep)
@@ -158,6 +159,11 @@ class GraphEngine(Engine):
                 known.popitem(last=False)
         known.move_to_end(key)
         return known[key]
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Kernels are launched on the current device, which need not be the model's."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def programs_of(lm: LanguageModel) -> list[Program]:

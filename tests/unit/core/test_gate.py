@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -83,9 +84,38 @@ def test_an_error_within_opens_the_gate_again() -> None:
         pass
 
 
+@pytest.mark.parametrize("outer", [alone, beside])
+@pytest.mark.parametrize("inner", [alone, beside])
+def test_a_thread_does_not_wait_for_itself(outer: Any, inner: Any) -> None:
+    with outer(), pytest.raises(RuntimeError, match="would wait for itself"), inner():
+        raise AssertionError("not reached")
+    with inner():
+        pass
+
+
+def test_one_recording_at_a_time() -> None:
+    second = threading.Event()
+
+    def record() -> None:
+        with alone():
+            second.set()
+
+    with alone():
+        thread = threading.Thread(target=record)
+        thread.start()
+        assert not second.wait(0.05)
+    thread.join(SECONDS)
+    assert second.is_set()
+
+
 def test_interrupted_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
     def interrupted(*_: object) -> bool:
-        raise KeyboardInterrupt
+        calls.append(1)
+        if len(calls) == 2:  # of the threads at work, with the gate closed
+            raise KeyboardInterrupt
+        return True
 
     with monkeypatch.context() as m:
         m.setattr(gate._changed, "wait_for", interrupted)
