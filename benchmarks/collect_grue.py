@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.archive import PRIVATE, portable
 from benchmarks.collect_imdb import ROOT, opened, write
+from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import DEVIATIONS, REPEATED, WITHOUT_WARM_START
 from benchmarks.published_grue import DATE, PAPER, TABLES
 from tether.analysis.grue import Family, Score
@@ -29,8 +30,9 @@ from tether.config.errors import UserError
 from tether.reports.grue.results import Results, Row, Task, Weights, read
 
 NAME = "grue"
-COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from .grue/{group}"
-T5_TASKS = ("commongen", "fairytaleqa", "multi30k")
+COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from {sources}"
+SOURCES = {"t5": ".grue/t5", "smollm2": ".grue/smollm2 .grue/gguf"}
+"""Group -> folders of `benchmarks.grue_pack` that its runs read."""
 NAMES = {
     "imdb": "IMDB", "commongen": "CommonGen", "dailydialog": "DailyDialog",
     "fairytaleqa": "FairytaleQA", "multi30k": "Multi30k English-German", "scitldr": "SciTLDR",
@@ -43,6 +45,7 @@ METRICS = {
     "coverage": "Coverage", "sacre_bleu": "SacreBLEU", "chrf": "chrF", "ter": "TER",
     "intent_accuracy": "Intent",
 }  # fmt: skip
+GROUP_OF = {task: group for group, tasks in GROUPS.items() for task in tasks}
 SHOWN_BUDGETS = (1.0, 4.0, 16.0)
 
 
@@ -149,8 +152,12 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
     """Rows of what has finished, and the paper's."""
     out = []
     for task in results.tasks:
-        group = "t5" if task.name in T5_TASKS else "smollm2"
-        about = {"command": COMMAND.format(group=group), "card": card, "date": date}
+        group = GROUP_OF[task.name]
+        about = {
+            "command": COMMAND.format(group=group, sources=SOURCES[group]),
+            "card": card,
+            "date": date,
+        }
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
@@ -175,8 +182,16 @@ def environments(results: Results) -> list[dict[str, Any]]:
 
 
 def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
-    """The result file's content. Raises UserError where nothing has finished."""
+    """The result file's content.
+
+    Raises UserError: nothing has finished, or there is a task that the real runs do not have.
+    """
     results = read(folder)
+    if others := [t.name for t in results.tasks if t.name not in GROUP_OF]:
+        raise UserError(
+            f"{folder} has {', '.join(others)}, and the tables here are of {', '.join(GROUP_OF)}; "
+            "`tether grue report` makes those of any benchmark"
+        )
     made = environments(results)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
     finished = results.cells - len(results.missing)
@@ -195,6 +210,9 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     if file.is_file():
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
         notes.append(f"Trained twice, some methods starting from each: {again}.")
+    there = {task.name for task in results.tasks}
+    if lacking := [t for t in GROUP_OF if t not in there]:
+        notes.append(f"Not run, or not among these files: {', '.join(lacking)}.")
     if results.missing:
         notes.append("Not finished: " + ", ".join(results.missing) + ".")
     if results.failures:

@@ -13,8 +13,8 @@
     gguf/     the model's weights
 
 Splits are whole where that is small; of IMDB the rows that `IMDB_ROWS` says, drawn with a fixed
-seed. `pack.json` in each archive has the sha256 of every file. No validation or test row of any
-task is among the texts that the denoising sees.
+seed. `pack-NAME.json` in each archive has the sha256 of every file. The denoising reads no
+validation or test row of any task: what is equal to one, in whatever set, is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ SPLITS = {
     "commongen": {"train": "train", "validation": "dev", "test": "test"},
     "fairytaleqa": {"train": "train", "validation": "val", "test": "test"},
     "multi30k": {"train": "train", "validation": "val", "test": "test2016"},
-    "imdb": {"train": "train", "test": "test"},
+    "imdb": {"train": "train", "validation": "train", "test": "test"},
     "dailydialog": {"train": "train", "validation": "validation", "test": "test"},
     "scitldr": {"train": "train", "validation": "dev", "test": "test"},
 }
@@ -55,7 +55,8 @@ COLUMNS = {
     "dailydialog": ("utterances", "act", "emotion"),
     "scitldr": ("source", "target"),
 }
-IMDB_ROWS = {"train": 15_000, "test": 1_500}
+IMDB_ROWS = {"train": 14_000, "validation": 1_000, "test": 1_500}
+"""Of its training set the first go to validation, the next to training."""
 INTENTS = {"train": 24_000, "validation": 2_000}
 """Pairs of turns for the classifier of intents."""
 WORDNET = [
@@ -78,41 +79,85 @@ def rows_of(data: Path, task: str, split: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = table.to_pylist()
     if task == "imdb":
         random.Random(0).shuffle(rows)
-        rows = rows[: IMDB_ROWS[split]]
+        first = IMDB_ROWS["validation"] if split == "train" else 0
+        rows = rows[first : first + IMDB_ROWS[split]]
     return rows
 
 
-def column(data: Path, file: str, *names: str) -> Iterator[str]:
+def whole(value: Any) -> list[str]:
+    """One text; what lies in a list is joined by spaces."""
+    return [" ".join(value) if isinstance(value, list) else str(value)]
+
+
+def column(data: Path, file: str, *names: str) -> Iterator[tuple[str, ...]]:
     """Texts of one or several columns, row by row; lists are joined by spaces."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(data / file, columns=list(names))
     for row in table.to_pylist():
         found = [row[n] for n in names]
-        yield " ".join(" ".join(x) if isinstance(x, list) else str(x) for x in found)
+        yield tuple(text for value in found for text in whole(value))
+
+
+def apart(value: Sequence[str]) -> list[str]:
+    """Each entry of a list is a text."""
+    return list(value)
+
+
+TEXTS: dict[str, dict[str, Callable[[Any], list[str]]]] = {
+    "commongen": {"references": apart},
+    "fairytaleqa": {"context": whole},
+    "multi30k": {"en": whole, "de": whole},
+    "imdb": {"text": whole},
+    "dailydialog": {"utterances": whole},
+    "scitldr": {"source": whole, "target": whole},
+}
+"""Columns of a task that must not be read before it is measured on them -> the texts in a value."""
+
+
+def held_out(data: Path) -> dict[str, set[str]]:
+    """Task -> texts of its validation and test rows."""
+    found: dict[str, set[str]] = {}
+    for task, columns in TEXTS.items():
+        rows = (r for split in ("validation", "test") for r in rows_of(data, task, split))
+        texts = (t for row in rows for name, read in columns.items() for t in read(row[name]))
+        found[task] = {plain(t) for t in texts} - {""}
+    return found
+
+
+def plain(text: str) -> str:
+    """Without line breaks of HTML, spaces single."""
+    return " ".join(text.replace("<br />", " ").split())
 
 
 def denoising_texts(data: Path) -> list[str]:
     """What the small T5 reads: training texts of its tasks and other texts at hand. Tatoeba's pairs
-    stand side by side, so that it sees what the two languages have to do with each other."""
-    texts: list[str] = []
-    texts += column(data, "tatoeba/en_de.parquet", "en", "de")
-    texts += column(data, "multi30k/train.parquet", "en")
-    texts += column(data, "multi30k/train.parquet", "de")
+    stand side by side, so that it sees what the two languages have to do with each other. A row
+    with a text that is one of `held_out` is left out, and so is a story around one."""
+    held = held_out(data)
+    contexts = held["fairytaleqa"]
+    stories = (plain(s) for (s,) in column(data, "fairytaleqa/stories_train.parquet", "text"))
+    rows: list[tuple[str, ...]] = []
+    rows += column(data, "tatoeba/en_de.parquet", "en", "de")
+    rows += column(data, "multi30k/train.parquet", "en")
+    rows += column(data, "multi30k/train.parquet", "de")
     for row in rows_of(data, "commongen", "train"):
-        texts += row["references"]
-    stories = column(data, "fairytaleqa/stories_train.parquet", "text")
-    texts += [piece for story in stories for piece in _pieces(story)]
-    texts += column(data, "europarl_en_fr/train_60k.parquet", "en")
-    texts += column(data, "imdb/train.parquet", "text")
-    texts += column(data, "stackexchange_pairs/questions.parquet", "question")
-    texts += column(data, "dailydialog/train.parquet", "utterances")
-    texts += column(data, "scitldr/train.parquet", "source", "target")
-    texts += column(data, "dialogsum/dev.parquet", "dialogue", "summary")
-    kept = [" ".join(t.replace("<br />", " ").split()) for t in texts]
-    kept = [t for t in dict.fromkeys(kept) if t]
-    random.Random(0).shuffle(kept)
-    return kept
+        rows += [(r,) for r in row["references"]]
+    for story in stories:
+        if not any(c in story for c in contexts):
+            rows += [(piece,) for piece in _pieces(story)]
+    rows += column(data, "europarl_en_fr/train_60k.parquet", "en")
+    rows += column(data, "imdb/train.parquet", "text")
+    rows += column(data, "stackexchange_pairs/questions.parquet", "question")
+    rows += column(data, "dailydialog/train.parquet", "utterances")
+    rows += column(data, "scitldr/train.parquet", "source", "target")
+    # DialogSum is no part of it: some of its dialogues are DailyDialog's, in other words
+    unseen = set().union(*held.values())
+    parts = ([plain(t) for t in row] for row in rows)
+    kept = dict.fromkeys(plain(" ".join(p)) for p in parts if unseen.isdisjoint(p))
+    texts = [t for t in kept if t and t not in unseen]
+    random.Random(0).shuffle(texts)
+    return texts
 
 
 def _pieces(story: str, words: int = 150) -> Iterator[str]:

@@ -3,7 +3,7 @@
     python -m benchmarks.grue_pack ... --out .grue                     # once, where the sets are
     python -m benchmarks.grue_real t5 --root W --out O --from .grue/t5 --gpus 2 --stop-after 1300
     python -m benchmarks.grue_real smollm2 --root W --out O --from .grue/smollm2 .grue/gguf ...
-    python -m benchmarks.grue_real measure --root W                    # what has no metrics yet
+    python -m benchmarks.grue_real measure --root W --from .grue/t5 .grue/smollm2 .grue/gguf O
     python -m benchmarks.collect_grue W/runs --date D --commit C
 
 A call unpacks what `--from` names, makes the model's own parts where they are missing (t5: the
@@ -11,11 +11,16 @@ denoising; smollm2: the classifier of intents), trains cells seed by seed over a
 at a time as --gpus x --per-device, and packs. After --stop-after seconds it asks the runs to stop:
 they finish their update and write a checkpoint, and the same command goes on.
 
---out gets pieces of at most 15 MiB: `weights` (the T5, once), `records` (what has finished, with
-the anchors and the small classifiers) and `starts` (adapters of supervised runs from which
-unfinished ones start). On another machine `--from O` takes them back. What is then lost, and said
-in lost.json: checkpoints of unfinished cells, which begin again, and supervised T5s whose methods
-were not all finished, which are too large to travel and are trained once more.
+`measure` gives finished cells the metrics that they lack; on a fresh folder it needs the sets and
+the weights as well as the records, of both groups or, with --tasks, of one.
+
+--out gets pieces of at most 15 MiB: `weights` (the T5, once), `records-GROUP` (what has finished
+of t5 or smollm2, with the anchors and the small classifiers) and `starts-GROUP` (adapters of
+supervised runs from which unfinished ones start). On another machine `--from ... O` takes them
+back, behind the packed sets; those of both groups, of one folder or of two, make one benchmark.
+What is then lost, and said in lost-GROUP.json: checkpoints of unfinished cells, which begin again,
+and supervised T5s whose methods were not all finished, which are too large to travel and are
+trained once more.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -50,20 +56,24 @@ from benchmarks.grue_study import (
     write_settings,
 )
 from benchmarks.measuring import ROOT
-from benchmarks.parts import cut, join, packed
+from benchmarks.parts import cut, join, packed, remove
 from tether.config.errors import UserError
 from tether.config.run import ModelSettings
 from tether.records import read_lines
+from tether.reports.grue.results import UNMEASURED, finished
+from tether.reports.runs import FAILURES
 from tether.studies.grue.cells import Cell
+from tether.studies.grue.declaration import DECLARED, grown
 from tether.studies.grue.run import main as run_cells
-from tether.studies.grue.run import measure, prepare
-from tether.studies.grue.scoring import finished
+from tether.studies.grue.run import measure_finished, prepare
 from tether.studies.workers import Job
 
 KEPT = ("record.jsonl", "samples.jsonl", "timing.jsonl", "config.yaml", "environment.json",
         "scores.json")  # fmt: skip
 GRACE = 60.0
 """Seconds in which runs finish an update, write a checkpoint, and metrics of a cell end."""
+SHARED = (DECLARED, FAILURES, UNMEASURED, REPEATED)
+"""Files that are of the cells of both groups, below the benchmark's folder."""
 STARTS_MIB = 45
 """Most that the adapters of starts may take of a transfer."""
 
@@ -73,12 +83,60 @@ def say(text: str, clock: float) -> None:
 
 
 def unpack(sources: Iterable[Path]) -> None:
-    """Every archive in some folders, into the working folder."""
+    """Every archive in some folders, into the working folder. What it has of the cells of both
+    groups is joined with what is there: of the archive's group the archive counts.
+
+    Raises UserError: no such folder, no archive in it, a list or a piece that is missing or broken.
+    """
     for folder in sources:
-        for listed in sorted(folder.glob("*.json")):
-            pieces = sorted(folder.glob(f"{listed.stem}.tar.xz-*"))
-            if pieces:
-                print(f"{listed.stem}: {len(join(pieces, Path()))} files", flush=True)
+        listed = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        if not listed:
+            why = "holds no list of pieces (NAME.json)" if folder.is_dir() else "is no folder"
+            raise UserError(f"--from {folder} {why}")
+        for file in listed:
+            with tempfile.TemporaryDirectory(dir=".") as place:
+                count = len(join(file, Path(place)))
+                take(Path(place), file.stem.rpartition("-")[2])
+            print(f"{file.stem}: {count} files", flush=True)
+
+
+def take(place: Path, group: str) -> None:
+    """Move the files of an archive of a group into the working folder.
+
+    Raises UserError: it is of another benchmark; then the folder is as it was.
+    """
+    tasks = GROUPS.get(group, ())
+    for file, target in ((place / OUT / n, OUT / n) for n in SHARED):
+        if file.is_file() and target.is_file():
+            here, there = (json.loads(f.read_text(encoding="utf-8")) for f in (target, file))
+            text = json.dumps(_joined(target, here, there, tasks), indent=1, ensure_ascii=False)
+            file.write_text(text + "\n", encoding="utf-8")
+    for file in sorted(f for f in place.rglob("*") if f.is_file()):
+        target = file.relative_to(place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(file, target)
+
+
+def _joined(file: Path, here: Any, there: Any, tasks: Sequence[str]) -> Any:
+    """One of the shared files: what is here, and of some tasks what is there."""
+    if file.name == DECLARED:
+        for key in ("mini", "budgets", "primary", "margin"):
+            if here[key] != there[key]:
+                raise UserError(
+                    f"{file} declares {key} {here[key]}, and the archive {there[key]}: they are "
+                    "of two benchmarks; unpack them into two folders"
+                )
+        theirs = {
+            "tasks": [t for t in there["tasks"] if t in tasks],
+            "anchors": {t: x for t, x in there["anchors"].items() if t in tasks},
+            **{k: [c for c in there[k] if c["task"] in tasks] for k in ("cells", "free")},
+        }
+        return grown(here, {**there, **theirs})
+    of_them = [n for n in there if n.partition("/")[0] in tasks]
+    others = [n for n in here if n.partition("/")[0] not in tasks]
+    if isinstance(here, list):
+        return [*others, *of_them]
+    return {**{n: here[n] for n in others}, **{n: there[n] for n in of_them}}
 
 
 def pretrain(seconds: float, quick: bool) -> None:
@@ -156,12 +214,8 @@ def cells(tasks: Sequence[str], args: argparse.Namespace) -> bool:
 
 def measured(tasks: Sequence[str], args: argparse.Namespace) -> bool:
     """Metrics of finished cells, nothing trained."""
-    plan, made = planned(asked(tasks, write_settings(args.quick), args.seeds))
-    ready = prepare(plan, made, console())
-    failed = measure(made, ready)
-    for name, why in failed.items():
-        print(f"{name}: its metrics failed: {why}", flush=True)
-    return not failed
+    options = asked(tasks, write_settings(args.quick), args.seeds)
+    return measure_finished(options, console=console(), only=wanted)[1]
 
 
 def within(command: Sequence[str], seconds: float) -> int | None:
@@ -180,26 +234,20 @@ def within(command: Sequence[str], seconds: float) -> int | None:
     return None
 
 
-def records(tasks: Sequence[str], args: argparse.Namespace) -> Iterator[Path]:
-    """Files of finished cells and of the benchmark."""
-    _, made = planned(asked(tasks, write_settings(args.quick), args.seeds))
-    unfinished = {}
+def records(group: str, made: Sequence[tuple[Cell, Job]]) -> Iterator[Path]:
+    """Files of a group's finished cells and of the benchmark."""
     for _, job in made:
         if finished(job.folder):
             yield from (f for n in KEPT if (f := job.folder / n).is_file())
-        elif (job.folder / "record.jsonl").is_file():
-            unfinished[job.name] = _updates(job.folder / "record.jsonl")
-            if job.log.is_file():
-                yield job.log
-    lost = Path("lost.json")
-    lost.write_text(json.dumps(unfinished, indent=1) + "\n", encoding="utf-8")
-    yield lost
-    yield from (f for f in OUT.glob("*.json"))
-    yield from (OUT / "anchors").glob("*.json")
+        elif (job.folder / "record.jsonl").is_file() and job.log.is_file():
+            yield job.log
+    yield from OUT.glob("*.json")
+    yield from (f for t in GROUPS[group] if (f := OUT / "anchors" / f"{t}.json").is_file())
+    if group == "t5":
+        yield from (f for f in (T5 / "denoising.json",) if f.is_file())
+        return
     for folder in (INTENT, Path("classifiers")):
         yield from (f for f in folder.rglob("*") if f.is_file() and _small(f))
-    if (T5 / "denoising.json").is_file():
-        yield T5 / "denoising.json"
 
 
 def _small(file: Path) -> bool:
@@ -230,21 +278,26 @@ def starts(made: Sequence[tuple[Cell, Job]], limit: int) -> tuple[list[Path], li
     return files, left
 
 
-def bundle(tasks: Sequence[str], out: Path, args: argparse.Namespace) -> None:
-    """Everything that is needed to go on elsewhere, and for the tables."""
-    kept = list(records(tasks, args))
-    made = planned(asked(tasks, write_settings(args.quick), args.seeds))[1]
+def bundle(group: str, out: Path, args: argparse.Namespace) -> None:
+    """Everything of a group that is needed to go on elsewhere, and for the tables."""
+    made = planned(asked(GROUPS[group], write_settings(args.quick), args.seeds))[1]
     files, left = starts(made, STARTS_MIB * 2**20)
     named: dict[str, Any] = {
-        "cells that begin again, with the updates they had": json.loads(
-            Path("lost.json").read_text(encoding="utf-8")
-        ),
+        "cells that begin again, with the updates they had": {
+            job.name: _updates(job.folder / "record.jsonl")
+            for _, job in made
+            if (job.folder / "record.jsonl").is_file() and not finished(job.folder)
+        },
         "supervised runs that are trained again": left,
     }
-    Path("lost.json").write_text(json.dumps(named, indent=1) + "\n", encoding="utf-8")
-    pieces = cut(packed(Path(), kept), out, "records")
+    lost = Path(f"lost-{group}.json")
+    lost.write_text(json.dumps(named, indent=1) + "\n", encoding="utf-8")
+    kept = [*records(group, made), lost]
+    pieces = cut(packed(Path(), kept), out, f"records-{group}")
     if files:
-        pieces += cut(packed(Path(), files, preset=1), out, "starts")
+        pieces += cut(packed(Path(), files, preset=1), out, f"starts-{group}")
+    else:  # of an earlier call: what started from them has finished
+        remove(out, f"starts-{group}")
     print(f"{len(kept) + len(files)} files in {len(pieces)} pieces; lost: {named}", flush=True)
 
 
@@ -269,7 +322,7 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     left = args.stop_after - (time.perf_counter() - clock) - GRACE
     status = within(["cells", group, "--root", ".", *words], left)
     say("stopped at the deadline" if status is None else f"cells ended with {status}", clock)
-    bundle(GROUPS[group], out, args)
+    bundle(group, out, args)
     say("packed", clock)
     return status == 0
 
@@ -280,7 +333,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     p.add_argument("action", choices=("t5", "smollm2", "cells", "measure", "anchors", "bundle"))
-    p.add_argument("group", nargs="?", choices=tuple(GROUPS), help="with cells: whose tasks")
+    p.add_argument("group", nargs="?", choices=tuple(GROUPS), help="of cells, bundle: whose")
     p.add_argument("--root", type=Path, required=True, help="working folder of the study")
     p.add_argument("--out", type=Path, help="folder of the pieces")
     p.add_argument("--from", dest="sources", type=Path, nargs="*", default=[], help="folders")
@@ -315,10 +368,12 @@ def main(words: Sequence[str] | None = None) -> int:
         shared += ["--seeds", *map(str, args.seeds), "--tasks", *tasks]
         shared += ["--quick"] * args.quick + ["--retry"] * args.retry
         return 0 if study(args.action, args, shared) else 1
+    unpack(args.sources)
     if args.action == "cells":
         return 0 if cells(tasks, args) else 1
     if args.action == "bundle":
-        bundle(tasks, args.out, args)
+        for name in [group] if group else GROUPS:
+            bundle(name, args.out, args)
         return 0
     if args.action == "anchors":
         plan, made = planned(asked(tasks, write_settings(args.quick), args.seeds))

@@ -18,8 +18,9 @@ from benchmarks.grue_pack import GROUPS
 from tether.config.layers import merge
 from tether.config.text_values import read_yaml, write_yaml
 from tether.recipes.toy import ASSETS
-from tether.studies.grue.cells import Cell, Plan, jobs
-from tether.studies.grue.run import Asked, chosen, plan_of, with_test_rows
+from tether.studies.grue.cells import Cell, Plan
+from tether.studies.grue.run import Asked
+from tether.studies.grue.run import planned as planned_of
 from tether.studies.workers import Job
 
 METHODS = (
@@ -40,7 +41,12 @@ DEVIATIONS = (
     "Models: a T5 of 27 million parameters pretrained here for minutes, and SmolLM2-135M-Instruct "
     "with LoRA of rank 16, where RL4LMs has t5-base and GPT-2.",
     "Sets: FairytaleQA for NarrativeQA, Multi30k for IWSLT17, SciTLDR for CNN/DailyMail; CommonGen "
-    "1.0 (39,069 training sentences); 15,000 training and 1,500 test reviews of IMDB.",
+    "1.0 (39,069 training sentences); of IMDB 14,000 training reviews, 1,000 of the same set for "
+    "validation, and 1,500 test reviews.",
+    "Tested on at most 500 prompts a task, validated on at most 256.",
+    "Decoding: one for all methods of a task, that of its PPO, where RL4LMs samples some of them "
+    "with another top-k; the likeliest token where RL4LMs searches with beams (CommonGen, "
+    "NarrativeQA, IWSLT17); at most 32 new tokens on FairytaleQA (RL4LMs: 50 on NarrativeQA).",
     "5,120 completions a run (2,560 on FairytaleQA and SciTLDR) in 40 updates of 16 optimizer "
     "steps (8 with adapters); RL4LMs has 50 to 200 iterations of 1,280 to 5,120 tokens, each token "
     "a training row, 5 epochs of 64 rows.",
@@ -55,8 +61,8 @@ DEVIATIONS = (
     "Naturalness is perplexity and distinct-1 and -2 (IMDB: MSTTR too): BERTScore, SPICE, BLEURT "
     "and SummaC need models or programs that were not at hand; SummaC is missing in SciTLDR's task "
     "score.",
-    "KL coefficients, their targets, NLPO's top-p, prompt lengths, decoding and rewards of the "
-    "other tasks are RL4LMs'.",
+    "KL coefficients, their targets, NLPO's top-p, prompt lengths and the rewards of the other "
+    "tasks are RL4LMs'.",
 )
 """What differs from RL4LMs' hyper-parameters (allenai/RL4LMs@97df0bd)."""
 TWICE = {"kind": "every", "n": 2, "unit": "update"}
@@ -128,8 +134,7 @@ def asked(tasks: Sequence[str], file: Path, seeds: Sequence[int] = SEEDS) -> Ask
 
 def planned(options: Asked) -> tuple[Plan, list[tuple[Cell, Job]]]:
     """All cells of the study on some tasks, with their settings."""
-    plan = with_test_rows(plan_of(options))
-    return plan, chosen(jobs(plan), wanted)
+    return planned_of(options, wanted)
 
 
 def classifier_words(which: str, model: Mapping[str, Any], quick: bool) -> list[str]:

@@ -2,7 +2,7 @@
 small transfers, and what comes home.
 
     python -m benchmarks.parts split FOLDER OUT/NAME        # OUT/NAME.tar.xz-00, -01 ...
-    python -m benchmarks.parts join OUT/NAME.tar.xz-* --into FOLDER
+    python -m benchmarks.parts join OUT/NAME.json --into FOLDER
 
 An archive is cut into pieces of at most `PIECE` bytes; beside the pieces lies `NAME.json` with the
 sha256 of every piece, so that one that is missing or broken is named before anything is unpacked.
@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import lzma
+import re
 import sys
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -39,11 +40,17 @@ def packed(folder: Path, files: Iterable[Path], preset: int = 6) -> bytes:
     return lzma.compress(buffer.getvalue(), preset=preset)
 
 
+def remove(out: Path, name: str) -> None:
+    """An archive of that name, if there is one."""
+    (out / f"{name}.json").unlink(missing_ok=True)
+    for old in out.glob(f"{name}.tar.xz-*"):
+        old.unlink()
+
+
 def cut(archive: bytes, out: Path, name: str, piece: int = PIECE) -> list[Path]:
     """Write an archive as pieces; those of an earlier archive of the name go."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob(f"{name}.tar.xz-*"):
-        old.unlink()
+    remove(out, name)
     made: dict[str, str] = {}
     for number, start in enumerate(range(0, len(archive), piece)):
         file = out / f"{name}.tar.xz-{number:02d}"
@@ -53,24 +60,35 @@ def cut(archive: bytes, out: Path, name: str, piece: int = PIECE) -> list[Path]:
     return [out / n for n in made]
 
 
-def join(pieces: Sequence[Path], into: Path) -> list[str]:
-    """Unpack the pieces of one archive; the names of its files.
+def pieces_of(listed: Path) -> dict[Path, str]:
+    """Pieces that the list of an archive names, all of which lie beside it -> their sha256.
 
-    Raises UserError: a piece is missing, or is not what its list says.
+    Raises UserError: there is no such list, or the file is none.
     """
-    names = {p.name.rpartition(".tar.xz-")[0] for p in pieces}
-    if len(names) != 1 or "" in names:
-        raise UserError(f"pieces of one archive (NAME.tar.xz-NN) are wanted, not {sorted(names)}")
-    found = {p.name: p for p in pieces}
-    listed = pieces[0].with_name(f"{names.pop()}.json")
     if not listed.is_file():
         raise UserError(f"{listed} is not there: it says which pieces there are")
-    for name, stated in json.loads(listed.read_text(encoding="utf-8")).items():
-        if name not in found:
-            raise UserError(f"the piece {name} is not there")
-        if sha256(found[name]) != stated:
-            raise UserError(f"the piece {found[name]} is not the one that {listed.name} names")
-    archive = b"".join(found[n].read_bytes() for n in sorted(found))
+    try:
+        stated = json.loads(listed.read_text(encoding="utf-8"))
+    except ValueError:
+        stated = None
+    name = re.compile(re.escape(listed.stem) + r"\.tar\.xz-\d+")
+    if not (stated and isinstance(stated, dict) and all(map(name.fullmatch, stated))):
+        raise UserError(f"{listed} is no list of the pieces of an archive")
+    return {listed.with_name(n): sha for n, sha in stated.items()}
+
+
+def join(listed: Path, into: Path) -> list[str]:
+    """Unpack the archive whose pieces a file lists; the names of its files.
+
+    Raises UserError: no list, a piece is missing, or is not what its list says.
+    """
+    pieces = pieces_of(listed)
+    for piece, stated in pieces.items():
+        if not piece.is_file():
+            raise UserError(f"the piece {piece} is not there, and {listed.name} names it")
+        if sha256(piece) != stated:
+            raise UserError(f"the piece {piece} is not the one that {listed.name} names")
+    archive = b"".join(p.read_bytes() for p in pieces)
     into.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:xz") as tar:
         tar.extractall(into, filter="data")
@@ -91,7 +109,7 @@ def main(words: Sequence[str] | None = None) -> int:
     split.add_argument("out", type=Path, help="folder and name of the pieces")
     split.add_argument("--mib", type=int, default=PIECE // 2**20, help="of a piece")
     back = actions.add_parser("join", help="unpack pieces")
-    back.add_argument("pieces", type=Path, nargs="+")
+    back.add_argument("listed", type=Path, help="their list, NAME.json, which lies beside them")
     back.add_argument("--into", type=Path, required=True)
     given = p.parse_args(words)
     try:
@@ -101,7 +119,7 @@ def main(words: Sequence[str] | None = None) -> int:
             made = cut(packed(given.folder, files), out.parent, out.name, given.mib * 2**20)
             print("\n".join(f"{p} {p.stat().st_size:,}" for p in made))
         else:
-            print(f"{len(join(given.pieces, given.into))} files in {given.into}")
+            print(f"{len(join(given.listed, given.into))} files in {given.into}")
     except UserError as e:
         print(f"parts: {e}", file=sys.stderr)
         return 1

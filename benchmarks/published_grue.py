@@ -39,7 +39,8 @@ TABLES: Mapping[str, Published] = {
             "supervised+nlpo": (0.645, 33.191, 0.656, 0.049, 0.300),
         },
         "GPT-2, DistilBERT as the classifier, perplexity over joined texts; at the target KL that "
-        "the paper picked for each method (.5 for PPO, 1.0 for NLPO).",
+        "the paper picked for each method (.5 for PPO, 1.0 for NLPO). Distinct-n falls as the "
+        "number of texts grows; ours is of at most 500, so the two cannot be compared.",
     ),
     "commongen": Published(
         "CommonGen",
@@ -54,7 +55,8 @@ TABLES: Mapping[str, Published] = {
             "supervised+nlpo": (0.231, 0.449, 0.326, 16.574, 0.9737),
         },
         "t5-base, the later CommonGen of 67,389 training sentences, beam search; its METEOR and "
-        "CIDEr are the leaderboard's, other implementations than ours. Rows of the METEOR reward.",
+        "CIDEr are the leaderboard's, other implementations than ours. Its CIDEr is on another "
+        "scale: ours cannot pass 10. Rows of the METEOR reward.",
     ),
     "fairytaleqa": Published(
         "NarrativeQA",
@@ -83,8 +85,9 @@ TABLES: Mapping[str, Published] = {
             "supervised+ppo": (0.332, 0.596, 0.542, 0.465),
             "supervised+nlpo": (0.346, 0.593, 0.535, 0.471),
         },
-        "Another task: talks instead of captions, and t5-base was trained to translate. PPO and "
-        "NLPO there on SacreBLEU, both on the supervised model on TER; beam search.",
+        "Another task: talks instead of captions, and t5-base was trained to translate. PPO there "
+        "on SacreBLEU, NLPO on the supervised model on TER; the reward of the other two rows is "
+        "not known here; beam search.",
     ),
     "dailydialog": Published(
         "DailyDialog",

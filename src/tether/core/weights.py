@@ -191,17 +191,22 @@ def distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor], total: Total = lo
     return 0.0 if squares is None else float(total(squares).sqrt())
 
 
-def fingerprint(source: nn.Module | Mapping[str, Tensor]) -> str:
+def fingerprint(
+    source: nn.Module | Mapping[str, Tensor], rounded: torch.dtype | None = None
+) -> str:
     """Hash of names, types, shapes and bits: equal only for equal weights.
 
     Args:
         source: a module (all parameters and persistent buffers, frozen ones too) or a set.
+        rounded: type to which floating tensors are rounded before they are hashed: weights that
+            were loaded in that type, or in one that holds its numbers and more, then have one hash.
     Returns:
         64 hexadecimal digits (SHA-256); the device does not matter, nor the order of names.
     """
     found = source.state_dict() if isinstance(source, nn.Module) else source
     digest = hashlib.sha256()
-    for name, t in sorted((clean(n), local(t)) for n, t in found.items()):
+    for name, whole in sorted((clean(n), local(t)) for n, t in found.items()):
+        t = whole.to(rounded) if rounded is not None and whole.is_floating_point() else whole
         digest.update(f"{name} {t.dtype} {tuple(t.shape)}\n".encode())
         digest.update(t.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

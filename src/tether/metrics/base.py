@@ -45,14 +45,25 @@ class Row:
 
     text: str
     references: tuple[str, ...] = ()
-    prompt: str = ""
-    """Empty for a metric that does not read prompts."""
+    given: str | None = None
+    """The prompt; None for a metric that says that it reads none (`Metric.needs_prompts`)."""
     extra: tuple[Any, ...] = ()
     written: str = field(init=False, repr=False, default="")
     """`extra` as text: 1, 1.0 and True are equal in Python and another value to a metric."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "written", repr(self.extra))
+
+    @property
+    def prompt(self) -> str:
+        """Raises UserError where the metric says that it reads none: an empty text in the place of
+        the prompt would be another number without a word."""
+        if self.given is None:
+            raise UserError(
+                "a metric reads row.prompt and says that it reads no prompts: let its property "
+                "needs_prompts return True"
+            )
+        return self.given
 
 
 @dataclass(frozen=True)
@@ -152,7 +163,8 @@ class Metric(ABC):
 
     @property
     def needs_prompts(self) -> bool:
-        """Whether it reads the prompts, as it is set: only then do rows have them."""
+        """Whether it reads the prompts, as it is set: only then do rows have them, and reading
+        `row.prompt` of the others is refused."""
         return False
 
     @property
@@ -217,7 +229,9 @@ class Metric(ABC):
         if self.needs_references:
             references = _references(self.name, samples)
         extra = [_column(self.name, samples, c) for c in self.columns()]
-        prompts = _prompts(self.name, samples) if self.needs_prompts else [""] * n
+        prompts: Sequence[str | None] = [None] * n
+        if self.needs_prompts:
+            prompts = _prompts(self.name, samples)
         return [
             Row(samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra))
             for i in range(n)

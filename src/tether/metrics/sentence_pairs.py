@@ -50,9 +50,13 @@ class PairModel:
         return out
 
 
-def weights_version(module: Any) -> str:
-    """`weights HASH`: 12 hexadecimal digits of all weights and buffers of a model."""
-    return f"weights {fingerprint(module)[:12]}"
+def weights_version(module: Any, rounded: torch.dtype | None = None) -> str:
+    """`weights HASH`: 12 hexadecimal digits of all weights and buffers of a model.
+
+    rounded: type that they are rounded to before, for a reader that loads one checkpoint in this
+    type or in a wider one, as the device is.
+    """
+    return f"weights {fingerprint(module, rounded)[:12]}"
 
 
 def load_pair_model(metric: str, path: str, device: str, example: str) -> PairModel:

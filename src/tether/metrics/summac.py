@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from tether.config.errors import UserError
+from tether.core.weights import fingerprint
 from tether.metrics.base import Metric, Row, Scored
 from tether.metrics.sentence_pairs import PairModel, load_pair_model
 from tether.metrics.words import sentences
@@ -165,6 +166,13 @@ class SummaCConv(_OfSentences):
         if self._weights is None:
             self._weights = _read(self.weights)
         super().prepare()
+
+    @property
+    def version(self) -> str:
+        """Also the hash of the convolution: of a file's path it may change."""
+        model = super().version
+        assert self._weights is not None
+        return f"{model}, convolution {fingerprint(self._weights)[:12]}"
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         images = self.images(rows)

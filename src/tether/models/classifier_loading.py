@@ -34,6 +34,7 @@ from tether.models.loading import (
     load_language_model,
     resolve_device,
     resolve_dtype,
+    tokenizer_place,
 )
 
 NOTE = "classifier.json"
@@ -46,9 +47,21 @@ def build_classifier(
     policy), with a fresh LoRA adapter where `settings.lora` asks for one. One label makes a reward
     model. Encoder-decoders (T5, BART and kin) read the text on both sides and get the head that
     transformers has for them; UserError where it has none. So do encoders (BERT and kin)."""
-    read = load_config(settings)
-    if is_encoder(read):
-        return _on_encoder(settings, read, labels, seed, max_tokens)
+    config = load_config(settings)
+    make = _on_encoder if is_encoder(config) else _on_language_model
+    module, tokenizer, facts = make(settings, config, labels, seed)
+    if settings.lora is not None:
+        module = _wrap(module, settings.lora, seed_of(seed, "lora"))
+    silence_module(module)
+    facts = facts | {"backbone": asdict(settings), "seed": seed}
+    facts["trainable"] = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    return TextClassifier(module, tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
+
+
+def _on_language_model(
+    settings: ModelSettings, _: Any, labels: list[str], seed: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    """(module with a new head, tokenizer, facts of the backbone)."""
     lm = load_language_model(replace(settings, lora=None), seed=seed)
     backbone = core_of(lm.module)
     config = backbone.config
@@ -66,36 +79,26 @@ def build_classifier(
         ) from e
     _take_trunk(module, backbone)
     _new_head(module, lm.device, lm.dtype, seed_of(seed, "classifier_head"))
-    if settings.lora is not None:
-        module = _wrap(module, settings.lora, seed_of(seed, "lora"))
-    silence_module(module)
-    facts = dict(lm.facts) | {"backbone": asdict(settings), "seed": seed}
-    facts["trainable"] = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    return TextClassifier(module, lm.tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
+    return module, lm.tokenizer, dict(lm.facts)
 
 
 def _on_encoder(
-    settings: ModelSettings, config: Any, labels: list[str], seed: int, max_tokens: int
-) -> TextClassifier:
+    settings: ModelSettings, config: Any, labels: list[str], seed: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The same on an encoder."""
     _name_labels(config, labels)
-    module = load_encoder(settings, config, seed_of(seed, "classifier_head"))
-    tokenizer = load_tokenizer_of(settings.tokenizer or settings.path)
+    module = load_encoder(settings, config, seed)
+    tokenizer = load_tokenizer_of(settings.tokenizer or settings.path, **tokenizer_place(settings))
     check_reads(tokenizer, settings.tokenizer or settings.path)
     check_vocabulary(tokenizer, module)
-    if settings.lora is not None:
-        module = _wrap(module, settings.lora, seed_of(seed, "lora"))
-    silence_module(module)
     facts = {
         "path": settings.path,
         "dtype": str(core_of(module).dtype).removeprefix("torch."),
         "device": str(next(module.parameters()).device),
         "model_type": config.model_type,
         "parameters": sum(p.numel() for p in module.parameters()),
-        "backbone": asdict(settings),
-        "seed": seed,
-        "trainable": sum(p.numel() for p in module.parameters() if p.requires_grad),
     }
-    return TextClassifier(module, tokenizer, max_tokens=max_tokens, labels=labels, facts=facts)
+    return module, tokenizer, facts
 
 
 def _name_labels(config: Any, labels: list[str]) -> None:
@@ -164,6 +167,7 @@ def save_classifier(classifier: TextClassifier, folder: str | Path) -> Path:
             from safetensors.torch import save_file
 
             note["backbone"] = classifier.facts["backbone"]
+            note["backbone_seed"] = classifier.facts["seed"]  # of weights that were drawn
             note["base"] = _base(classifier)
             note["dtype"] = classifier.facts["dtype"]
             tensors = {n: t.detach().cpu() for n, t in w.trainable(classifier.module).items()}
@@ -243,16 +247,16 @@ def load_classifier(
 
 def _notes(note: dict[str, Any]) -> dict[str, Any]:
     """What the folder says beside what the model itself knows."""
-    own = ("labels", "max_tokens", "backbone", "base", "dtype")
+    own = ("labels", "max_tokens", "backbone", "backbone_seed", "base", "dtype")
     return {k: v for k, v in note.items() if k not in own}
 
 
-def load_tokenizer_of(path: str) -> Any:
-    """A classifier's tokenizer; it need not know EOS."""
+def load_tokenizer_of(path: str, **where: Any) -> Any:
+    """A classifier's tokenizer; it need not know EOS. `where`: as transformers' from_pretrained."""
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(path)
+        return AutoTokenizer.from_pretrained(path, **where)
     except (OSError, ValueError, KeyError, ImportError) as e:
         raise cannot_load("the classifier's tokenizer", path, e) from e
 
@@ -267,7 +271,8 @@ def _load_adapted(
     settings = ModelSettings(**(kept | {"device": device, "dtype": dtype}))
     if backbone is not None:
         settings = replace(settings, path=backbone)
-    out = build_classifier(settings, list(note["labels"]), max_tokens=tokens)
+    seed = int(note.get("backbone_seed", 0))
+    out = build_classifier(settings, list(note["labels"]), seed=seed, max_tokens=tokens)
     stored = load_file(Path(path).expanduser() / "adapter_model.safetensors")
     live = w.trainable(out.module)
     if stored.keys() != live.keys():

@@ -1,4 +1,4 @@
-"""Encoders (BERT, RoBERTa, DeBERTa and kin) as backbones of classifiers and reward models.
+"""Encoders (BERT, RoBERTa, DistilBERT, DeBERTa-v2) as backbones of classifiers and reward models.
 
 They read a text in both directions and write none, so they are no policies. transformers' own class
 for sequence classification pools and scores; everything that a language model's checkpoint does not
@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from tether.config.errors import UserError
 from tether.config.run import ModelSettings
+from tether.distributed.seeds import seed_of
 from tether.models.dropout import silence_config
 from tether.models.loading import cannot_load, resolve_device, resolve_dtype
 
@@ -48,34 +49,49 @@ def load_encoder(settings: ModelSettings, config: Any, seed: int) -> nn.Module:
 
     Args:
         config: with `num_labels`.
-        seed: of the head, and of the pooler where the checkpoint has none.
+        seed: of the run; it decides the head, the pooler where the checkpoint has none, and with
+            `random_weights` the trunk.
     Raises:
-        UserError: no such model, no class for classification, or weights that are missing.
+        UserError: no such model, no class for classification, or weights that are missing or of
+            another shape.
     """
     for name in ("gguf_file", "adapter"):
         if getattr(settings, name) is not None:
             raise UserError(f"model.{name} is for language models; {settings.path!r} is an encoder")
     device = resolve_device(settings.device)
     silence_config(config)
-    module, missing = _module(settings, config, resolve_dtype(settings.dtype, device))
+    dtype = resolve_dtype(settings.dtype, device)
+    module, missing, reshaped = _module(settings, config, dtype, seed_of(seed, "weights"))
     own = module.base_model_prefix + "."
     lacking = [n for n in missing if n.startswith(own)]
     foreign = [n for n in lacking if not n.startswith(own + "pooler.")]
     if foreign:
         raise UserError(f"model.path: {settings.path!r} lacks {foreign[0]!r}: other weights")
+    for name, there, wanted in reshaped:
+        if name.startswith(own):
+            raise UserError(
+                f"model.path: {settings.path!r} has {name!r} of shape {list(there)}, where its "
+                f"config.json says {list(wanted)}: other weights"
+            )
     new = [n for n, _ in module.named_parameters() if n in lacking or not n.startswith(own)]
-    _draw(module, new, seed)
+    _draw(module, new, seed_of(seed, "classifier_head"))
     out: nn.Module = module.to(device)
     return out
 
 
-def _module(settings: ModelSettings, config: Any, dtype: torch.dtype) -> tuple[Any, list[str]]:
+Shape = tuple[int, ...]
+
+
+def _module(
+    settings: ModelSettings, config: Any, dtype: torch.dtype, seed: int
+) -> tuple[Any, list[str], list[tuple[str, Shape, Shape]]]:
+    """(model, names that the checkpoint lacks, (name, its shape, the model's) of other shapes)."""
     auto, trust = AutoModelForSequenceClassification, settings.trust_remote_code
     with torch.random.fork_rng(), _quiet():
-        torch.manual_seed(0)  # transformers draws what is missing; it is drawn again after
+        torch.manual_seed(seed)  # of a checkpoint, what it lacks is drawn again after
         try:
             if settings.random_weights:
-                return auto.from_config(config, dtype=dtype, trust_remote_code=trust), []
+                return auto.from_config(config, dtype=dtype, trust_remote_code=trust), [], []
             module, report = auto.from_pretrained(
                 settings.path,
                 config=config,
@@ -87,7 +103,7 @@ def _module(settings: ModelSettings, config: Any, dtype: torch.dtype) -> tuple[A
             )
         except (OSError, ValueError, ImportError, KeyError) as e:
             raise cannot_load("model.path", settings.path, e) from e
-    return module, sorted(report["missing_keys"])
+    return module, sorted(report["missing_keys"]), sorted(report["mismatched_keys"])
 
 
 @contextmanager

@@ -128,6 +128,16 @@ def _where(settings: ModelSettings) -> dict[str, Any]:
     return out
 
 
+def tokenizer_place(settings: ModelSettings) -> dict[str, Any]:
+    """What transformers is told beside a tokenizer's path; revision and GGUF file are the model's,
+    and a tokenizer of its own has neither."""
+    where = _where(settings)
+    if settings.tokenizer is not None:
+        where.pop("gguf_file", None)
+        where.pop("revision", None)
+    return where
+
+
 def cannot_load(what: str, path: str, error: Exception) -> UserError:
     """One line for the many ways in which a model cannot be read."""
     folder = Path(path).expanduser()
@@ -156,12 +166,8 @@ def load_tokenizer(settings: ModelSettings) -> Any:
     """The tokenizer of `settings.tokenizer`, else of the model. It must know EOS; a missing pad
     is answered by EOS with masks, and the embedding is never resized (B02)."""
     path = settings.tokenizer or settings.path
-    where = _where(settings)
-    if settings.tokenizer is not None:
-        where.pop("gguf_file", None)
-        where.pop("revision", None)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **where)
+        tokenizer = AutoTokenizer.from_pretrained(path, **tokenizer_place(settings))
     except (OSError, ValueError, ImportError, KeyError, TypeError) as e:
         raise cannot_load("model.tokenizer", path, e) from e
     check_eos(tokenizer, path)

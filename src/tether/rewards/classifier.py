@@ -93,7 +93,9 @@ class ClassifierReward(Reward):
         classifier without a module, given from outside."""
         model = self.classifier
         if getattr(model, "module", None) is not None and not self._version:
-            own = [weights_version(model.module), f"{model.max_tokens} tokens"]
+            # auto loads one checkpoint in bfloat16 on a GPU and in float32 on a CPU
+            rounded = torch.bfloat16 if self.dtype == "auto" else None
+            own = [weights_version(model.module, rounded), f"{model.max_tokens} tokens"]
             if self.normalise is not None:
                 own.append("scale {!r} {!r}".format(*self.scale))
             self._version = ", ".join(own)

@@ -183,4 +183,5 @@ class IntentAccuracy(_Learned):
 
 
 def _batch(rows: Sequence[Row]) -> RewardBatch:
-    return RewardBatch([r.prompt for r in rows], [r.text for r in rows], [[] for _ in rows])
+    """With empty prompts where the reward says that it reads none."""
+    return RewardBatch([r.given or "" for r in rows], [r.text for r in rows], [[] for _ in rows])

@@ -1,10 +1,11 @@
-"""The real runs of the benchmark: what travels comes back whole, spans are corrupted as T5 says,
-the study has the cells that it names, and its tables come from its files."""
+"""The real runs of the benchmark: spans are corrupted as T5 says, the study has the cells that it
+names, and the archives of its groups make one benchmark."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,15 @@ import numpy as np
 import pytest
 
 from benchmarks import grue_real
-from benchmarks.collect_grue import collect, main, pack
+from benchmarks.collect_grue import SOURCES
 from benchmarks.denoising import corrupted, counts, rate, spans
-from benchmarks.grue_pack import GROUPS, SPLITS, rows_of, write_rows
-from benchmarks.grue_study import METHODS, asked, planned, write_settings
-from benchmarks.parts import cut, join, packed
-from benchmarks.published_grue import TABLES
-from benchmarks.render import read as read_result
-from tests.unit.grue import folders
+from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
+from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
+from benchmarks.parts import cut, packed
 from tether.config.errors import UserError
+from tether.studies.grue import run as running
 from tether.studies.grue.cells import settings_of
+from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import chosen
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -57,31 +57,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             write_rows(tmp_path / "data" / task / f"{split}.jsonl.gz", rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def test_pieces_give_back_the_same_files(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    (source / "a").mkdir(parents=True)
-    (source / "a" / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
-    (source / "y.json").write_text("{}")
-    files = [source / "a" / "x.bin", source / "y.json"]
-    archive = packed(source, files)
-    assert archive == packed(source, reversed(files))
-    pieces = cut(archive, tmp_path / "out", "some", piece=2000)
-    assert [p.stat().st_size <= 2000 for p in pieces] == [True] * len(pieces) and len(pieces) > 2
-    assert join(pieces[::-1], tmp_path / "back") == ["a/x.bin", "y.json"]
-    assert (tmp_path / "back" / "a" / "x.bin").read_bytes() == files[0].read_bytes()
-
-
-def test_a_missing_or_broken_piece_is_named_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
-    pieces = cut(packed(tmp_path, [tmp_path / "x.bin"]), tmp_path / "out", "some", piece=2000)
-    with pytest.raises(UserError, match=r"some.tar.xz-01 is not there"):
-        join([pieces[0], pieces[2]], tmp_path / "back")
-    pieces[1].write_bytes(b"other")
-    with pytest.raises(UserError, match=r"xz-01 is not the one"):
-        join(pieces, tmp_path / "back")
-    assert not (tmp_path / "back").exists()
 
 
 def test_noise_is_fifteen_percent_in_spans_of_three() -> None:
@@ -130,6 +105,23 @@ def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
     assert by["imdb/supervised-ppo-seed1"].model.lora is not None
     assert by["imdb/supervised-ppo-seed1"].model.gguf_file is None
     assert settings_of(plan, made[0][0]).updates == 0
+
+
+def test_what_is_said_to_differ_is_what_is_set(place: Path) -> None:
+    """DEVIATIONS are written by hand, beside settings that may change."""
+    tasks = [t for g in GROUPS.values() for t in g]
+    by = {c.name: j.settings for c, j in planned(asked(tasks, write_settings(False)))[1]}
+    said = " ".join(DEVIATIONS)
+    (tested,) = {s.evaluation.test_prompts for s in by.values()}
+    (validated,) = {s.evaluation.prompts for s in by.values()}
+    assert f"at most {tested} prompts a task, validated on at most {validated}" in said
+    tokens = by["fairytaleqa/ppo-seed0"].sampling.max_new_tokens
+    assert f"at most {tokens} new tokens on FairytaleQA (RL4LMs: 50" in said
+    assert "one for all methods of a task, that of its PPO" in said
+    for name, s in by.items():
+        ppo = by[f"{name.partition('/')[0]}/ppo-seed0"]
+        assert s.sampling == ppo.sampling, name
+        assert s.evaluation.sampling == ppo.evaluation.sampling, name
 
 
 def test_a_cell_without_its_start_is_refused(place: Path) -> None:
@@ -188,72 +180,124 @@ def test_starts_of_finished_methods_do_not_travel(place: Path) -> None:
     assert grue_real.starts(made, 10)[1] == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
 
 
-def test_every_paper_row_has_its_columns() -> None:
-    for found in TABLES.values():
-        assert all(len(v) == len(found.columns) for v in found.rows.values())
-        assert set(found.rows) <= {*METHODS, "nlpo"}
-    assert set(TABLES) == {t for g in GROUPS.values() for t in g}
+def bundled(group: str, out: Path) -> None:
+    """A group's runs on a machine of its own: two cells have finished, one of them without metrics,
+    one has failed, a start was trained again."""
+    shutil.rmtree("runs", ignore_errors=True)
+    first = GROUPS[group][0]
+    plan, made = planned(asked(GROUPS[group], write_settings(False)))
+    declare(plan, made, {t: f"stamp of {t}" for t in GROUPS[group]})
+    for cell, job in made:
+        if (cell.task, cell.seed, cell.method.name) in ((first, 0, "zero-shot"), (first, 0, "ppo")):
+            finish(job, adapter=False, policy=False)
+    for name, content in (
+        ("failures.json", {f"{first}/ppo-seed1": {"error": "out of memory"}}),
+        ("unmeasured.json", {f"{first}/ppo-seed0": "no WordNet"}),
+        ("repeated.json", [f"{first}/supervised-seed0"]),
+    ):
+        (Path("runs") / name).write_text(json.dumps(content))
+    (Path("runs") / "anchors").mkdir()
+    for task in GROUPS[group]:
+        (Path("runs") / "anchors" / f"{task}.json").write_text("{}")
+    grue_real.bundle(group, out, Namespace(quick=False, seeds=[0, 1, 2]))
 
 
-def test_imdb_rows_are_a_fixed_part() -> None:
-    data = Path(__file__).resolve().parents[4] / "shared" / "data"
-    if not (data / "scitldr").is_dir():
-        pytest.skip("the sets are not here: ../shared/data")
-    rows = rows_of(data, "scitldr", "test")
-    assert len(rows) == 618 and set(rows[0]) == {"source", "target"}
+@pytest.mark.parametrize("folders_", [("o", "o"), ("a", "b")])
+def test_the_records_of_both_groups_make_one_benchmark(
+    folders_: tuple[str, str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outs = [place / f for f in folders_]
+    for group, out in zip(GROUPS, outs, strict=True):
+        bundled(group, out)
+    there = place / "elsewhere"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    for _ in range(2):  # taken twice is taken once
+        grue_real.unpack(outs)
+    found = {f.stem: json.loads(f.read_text()) for f in Path("runs").glob("*.json")}
+    assert set(found["grue"]["tasks"]) == {t for g in GROUPS.values() for t in g}
+    assert len(found["grue"]["cells"]) == 88 and len(found["grue"]["anchors"]) == 6
+    assert sorted(found["failures"]) == ["commongen/ppo-seed1", "imdb/ppo-seed1"]
+    assert sorted(found["unmeasured"]) == ["commongen/ppo-seed0", "imdb/ppo-seed0"]
+    assert sorted(found["repeated"]) == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
+    assert len(list(Path("runs/anchors").iterdir())) == 6
+    for task in ("commongen", "imdb"):
+        assert all((Path("runs") / task / f"{x}" / "record.jsonl").is_file()
+                   for x in ("zero-shot", "ppo-seed0"))  # fmt: skip
+    assert {f.name for f in Path().glob("lost-*")} == {"lost-t5.json", "lost-smollm2.json"}
 
 
-def benchmark(folder: Path) -> Path:
-    """Made-up results of three rows, one cell of which has not finished."""
-    rows = {
-        "zero-shot": folders.row("zero-shot", tuned=False),
-        "supervised": folders.row("supervised", tuned=False),
-        "supervised+ppo": folders.row("supervised+ppo", start="supervised"),
-        "ppo": folders.row("ppo"),
-    }
-    folders.write(
-        folder, rows, [0, 1], lambda task, row, seed: 0.2 + 0.02 * seed + 0.1 * len(row) / 10,
-        unfinished=["imdb/supervised+ppo-seed1"],
-    )  # fmt: skip
-    for cell in folder.glob("*/*/scores.json"):
-        facts = {"device": "one card", "versions": {"torch": "2"}, "host": "h", "command": ["x"]}
-        (cell.parent / "environment.json").write_text(json.dumps(facts))
-    return folder
+def test_what_has_been_mended_since_stays_mended(place: Path) -> None:
+    """An archive tells of its own group alone, whatever was known of the other when it was made;
+    of its own group it alone tells."""
+    bundled("t5", place / "o")
+    failures, repeated = Path("runs/failures.json"), Path("runs/repeated.json")
+    theirs = json.loads(failures.read_text())
+    stale = {"imdb/ppo-seed0": {"error": "stale"}, "imdb/ppo-seed1": {"error": "mended since"}}
+    failures.write_text(json.dumps({**theirs, **stale}))
+    repeated.write_text('["commongen/supervised-seed0", "imdb/supervised-seed0"]')
+    grue_real.bundle("t5", place / "o", Namespace(quick=False, seeds=[0, 1, 2]))
+    here = {"imdb/ppo-seed0": {"error": "x"}}
+    failures.write_text(json.dumps({**here, "commongen/ppo-seed2": {"error": "mended there"}}))
+    repeated.write_text('["imdb/supervised-seed2"]')
+    grue_real.unpack([place / "o"])
+    assert json.loads(failures.read_text()) == {**here, **theirs}
+    known = json.loads(repeated.read_text())
+    assert known == ["imdb/supervised-seed2", "commongen/supervised-seed0"]
 
 
-def test_tables_hold_every_seed_and_the_paper_and_say_what_is_missing(tmp_path: Path) -> None:
-    found = collect(benchmark(tmp_path / "runs"), date="2026-01-02", commit="0123abc")
-    file = tmp_path / "grue.json"
-    file.write_text(json.dumps(found))
-    read_result(file)
-    scores = {r["method"]: r for r in found["rows"] if r["kind"] == "scores-commongen"}
-    # ppo, seeds 0 and 1: rouge_1 is .23 and .25 at the end, on the scale from .1 to .5
-    final = scores["ppo"]["task_final"]
-    assert final["values"] == pytest.approx([0.325, 0.375]) and final["mean"] == pytest.approx(0.35)
-    assert final["low"] < final["mean"] < final["high"]
-    assert scores["ppo"]["task_budget"]["values"] == pytest.approx([0.225, 0.275])
-    assert scores["ppo"]["reward_4"]["values"] == [0.4, 0.4]
-    assert scores["ppo"]["drift_final"]["values"] == [6.0, 6.0]
-    assert scores["supervised"]["reward_4"] is None
-    half = next(r for r in found["rows"] if r["kind"] == "scores-imdb" and "+" in r["method"])
-    assert half["seeds"] == [0]
-    assert any("imdb/supervised+ppo-seed1" in n for n in found["notes"])
-    assert "15 of 16" not in str(found["notes"]) and "13 of 14 cells" in found["notes"][0]
-    paper = [r for r in found["rows"] if r["kind"] == "metrics-imdb" and r["of"] != "here"]
-    assert {r["method"]: r["classifier"] for r in paper}["ppo"] == 0.605
-    assert all(r["command"].startswith("none:") for r in paper)
+def test_an_archive_of_another_benchmark_changes_nothing(place: Path) -> None:
+    """Not even the files that come before grue.json in the order of paths."""
+    bundled("t5", place / "o")
+    declared = json.loads(Path("runs/grue.json").read_text())
+    Path("runs/grue.json").write_text(json.dumps({**declared, "margin": 0.5}))
+    for file in [f for f in Path("runs").rglob("*.json*") if f.name != "grue.json"]:
+        file.write_text("[]" if file.name == "repeated.json" else '{"commongen/x": "here"}')
+    Path("lost-t5.json").unlink()
+
+    def files() -> dict[str, bytes]:
+        return {str(f): f.read_bytes() for f in Path().rglob("*") if f.is_file()}
+
+    before = files()
+    assert {"runs/anchors/commongen.json", "runs/commongen/ppo-seed0/record.jsonl"} < set(before)
+    with pytest.raises(UserError, match=r"declares margin 0\.5, and the archive 0\.01"):
+        grue_real.unpack([place / "o"])
+    assert files() == before
 
 
-def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -> None:
-    runs, packed_file = benchmark(tmp_path / "runs"), tmp_path / "a.tgz"
-    one, two = tmp_path / "grue.json", tmp_path / "again.json"
-    assert pack(runs, packed_file) > 0
-    words = ["--date", "2026-01-02", "--commit", "0123abc", "--out"]
-    assert main([str(runs), *words, str(one)]) == main([str(packed_file), *words, str(two)]) == 0
-    assert one.read_text() == two.read_text()
-    shutil.unpack_archive(packed_file, tmp_path / "back", "gztar", filter="data")
-    assert "host" not in "".join(p.read_text() for p in (tmp_path / "back").rglob("*.json"))
-    assert not list((tmp_path / "back").rglob("samples.jsonl"))
+def test_a_folder_without_its_archives_is_named(place: Path) -> None:
+    with pytest.raises(UserError, match=r"--from .*ot5 is no folder"):
+        grue_real.unpack([place / "ot5"])
+    (place / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no list of pieces"):
+        grue_real.unpack([place / "empty"])
+    (place / "x.bin").write_bytes(b"0" * 100)
+    for piece in cut(packed(place, [place / "x.bin"]), place / "o", "t5"):
+        piece.unlink()
+    with pytest.raises(UserError, match=r"t5\.tar\.xz-00 is not there, and t5\.json names it"):
+        grue_real.unpack([place / "o"])
+
+
+def test_what_is_measured_later_is_declared_and_what_failed_is_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> bool:
+        raise RuntimeError("no WordNet")
+
+    ready = {t: running.Ready([], [], None, f"stamp of {t}") for t in GROUPS["t5"]}  # type: ignore[arg-type]
+    monkeypatch.setattr(running, "prepare", lambda *_: ready)
+    monkeypatch.setattr(running.scoring, "score", failing)
+    _, made = planned(asked(GROUPS["t5"], write_settings(False)))
+    finish(made[0][1], adapter=False, policy=False)
+    args = Namespace(quick=False, seeds=[0, 1, 2])
+    assert not grue_real.measured(GROUPS["t5"], args)
+    declared = json.loads(Path("runs/grue.json").read_text())
+    assert declared["tasks"] == list(GROUPS["t5"]) and len(declared["cells"]) == len(made)
+    failed = json.loads(Path("runs/unmeasured.json").read_text())
+    assert failed == {made[0][0].name: "RuntimeError: no WordNet"}
+    monkeypatch.setattr(running.scoring, "score", lambda *_: True)
+    assert grue_real.measured(GROUPS["t5"], args)
+    assert json.loads(Path("runs/unmeasured.json").read_text()) == {}
 
 
 def test_at_the_deadline_the_runs_are_asked_to_stop(
@@ -278,3 +322,12 @@ def test_at_the_deadline_the_runs_are_asked_to_stop(
     assert asked_file.read_text() == "asked"
     file.write_text("raise SystemExit(3)")
     assert grue_real.within([str(asked_file)], 20.0) == 3
+
+
+def test_the_documented_calls_name_what_they_read() -> None:
+    """To measure on a fresh folder the sets and the weights are needed, and what was trained."""
+    words = [x.split() for x in (grue_real.__doc__ or "").splitlines() if "grue_real " in x]
+    calls = [grue_real.parser().parse_args([w for w in x[3:] if w != "..."]) for x in words]
+    read = {call.action: [str(s) for s in call.sources] for call in calls}
+    assert read.pop("measure") == [*" ".join(SOURCES.values()).split(), "O"]
+    assert read == {group: sources.split() for group, sources in SOURCES.items()}

@@ -131,6 +131,16 @@ def test_fingerprint_is_of_bits_types_and_names() -> None:
     assert fingerprint(scalar) == fingerprint({"module.b": scalar["b"]})
 
 
+def test_a_rounded_fingerprint_is_of_the_weights_as_they_were_stored() -> None:
+    wide = {"a": torch.randn(50), "n": torch.arange(3)}
+    narrow = {"a": wide["a"].bfloat16(), "n": wide["n"]}
+    assert fingerprint(wide) != fingerprint(narrow)
+    rounded = [fingerprint(x, torch.bfloat16) for x in (wide, narrow)]
+    assert rounded[0] == rounded[1] == fingerprint(narrow)
+    assert fingerprint({**wide, "a": wide["a"] * 1.01}, torch.bfloat16) != rounded[0]
+    assert fingerprint({**wide, "n": torch.arange(3) + 1}, torch.bfloat16) != rounded[0]
+
+
 def test_fingerprint_of_a_module_sees_frozen_weights_and_buffers() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     module.requires_grad_(False)

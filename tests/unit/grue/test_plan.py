@@ -317,6 +317,13 @@ def test_what_costs_no_training_by_reward(tmp_path: Path) -> None:
         free_cells(replace(p, overrides=FREE[3:4]))
 
 
+def test_what_costs_no_training_needs_a_method_that_trains_on_a_reward(tmp_path: Path) -> None:
+    for more in ({"after": ["best_of_n"]}, {"overrides": ["--after.samples=16"]}):
+        with pytest.raises(UserError, match="--after measures for methods that train on a reward"):
+            plan_of(Asked(["imdb"], ["supervised"], out=tmp_path, **more))  # type: ignore[arg-type]
+        plan_of(Asked(["imdb"], ["ppo"], out=tmp_path, **more))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("key", ["demonstrations: {%s}", "methods: {ppo: {%s}}"])
 def test_what_costs_no_training_is_no_matter_of_one_method(key: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"

@@ -299,6 +299,30 @@ def test_what_costs_no_training_stands_in_the_frontiers(tmp_path: Path) -> None:
     assert "baselines" not in (tmp_path / "leaderboard.csv").read_text()  # no row
 
 
+def test_an_oracle_of_other_completions_measures_no_method(tmp_path: Path) -> None:
+    """A task that is evaluated on the likeliest token, with baselines of samples."""
+    points = [free("oracle", 1.0, x, y) for x, y in ((0.0, 0.3), (3.0, 0.7))]
+    write(tmp_path, ROWS, [0, 1], value, free=[free_run(tmp_path, "", 0, points)])
+    between = free("interpolation", 0.5, 1.0, 0.4, how="linear", drift_is="measured", prompts=512)
+    file = tmp_path / "imdb" / "nlpo-seed0" / "interpolation.jsonl"
+    file.write_text(baseline_line(between) + "\n")
+    r = read(tmp_path)
+    alike = frontiers(r, r.tasks[1])[0]
+    part = without_training(alike)
+    assert waste(alike) is not None and part is not None and "sampling" not in part.note
+    assert "on validation prompts: 64 (oracle), 512 (interpolation);" in part.note
+    assert not any("sampling" in x for x in chart(alike)["title"]["subtitle"])
+    for name in ("ppo", "nlpo"):
+        for seed in (0, 1):
+            with open(tmp_path / "imdb" / f"{name}-seed{seed}" / "config.yaml", "a") as f:
+                f.write("evaluation: {sampling: {greedy: true}}\n")
+    apart = frontiers(r, r.tasks[1])[0]
+    part = without_training(apart)
+    assert waste(apart) is None and part is not None
+    assert "no table of drift beyond the oracle" in part.note
+    assert any("evaluation.sampling" in x for x in chart(apart)["title"]["subtitle"])
+
+
 def of_oracle(f: Frontier) -> dict[str, Any]:
     return next(x for x in chart(f)["layer"] if x.get("name") == "oracle")
 

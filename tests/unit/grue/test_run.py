@@ -229,7 +229,7 @@ class Queue:
         self.scored: list[str] = []
         self.console = Console(file=io.StringIO(), width=200)
         monkeypatch.setattr(running, "_check", lambda made: None)
-        monkeypatch.setattr(running.scoring, "finished", lambda folder: True)
+        monkeypatch.setattr(running, "finished", lambda folder: True)
         monkeypatch.setattr(running.scoring, "score", self.score)
         monkeypatch.setattr(running, "run_jobs", self.run_jobs)
 
@@ -243,8 +243,8 @@ class Queue:
         for job in jobs:
             ended(job)
 
-    def main(self) -> tuple[Path, bool]:
-        return running.main(self.asked, console=self.console)
+    def main(self, **more: Any) -> tuple[Path, bool]:
+        return running.main(self.asked, console=self.console, **more)
 
 
 def test_metrics_that_fail_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +257,50 @@ def test_metrics_that_fail_stop_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert "imdb/ppo-seed0: its metrics FAILED" in queue.console.file.getvalue()  # type: ignore[attr-defined]
     monkeypatch.setattr(running.scoring, "score", lambda *_: True)
     assert queue.main()[1] and json.loads((folder / "unmeasured.json").read_text()) == {}
+
+
+def test_what_has_finished_elsewhere_is_declared_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(tmp_path / "o", monkeypatch)
+    folder, whole = running.measure_finished(queue.asked, console=queue.console)
+    assert not whole and set(queue.scored) == {"zero-shot", "ppo", "nlpo"}
+    declared = json.loads((folder / "grue.json").read_text())
+    assert [c["label"] for c in declared["cells"]] == ["zero-shot", "ppo", "nlpo"]
+    failed = json.loads((folder / "unmeasured.json").read_text())
+    assert set(failed) == {"imdb/ppo-seed0"}
+    monkeypatch.setattr(running.scoring, "score", lambda *_: True)
+    assert running.measure_finished(queue.asked, console=queue.console)[1]
+    monkeypatch.setattr(running, "finished", lambda folder: False)
+    with pytest.raises(UserError, match="has no finished cell of this benchmark to measure"):
+        running.measure_finished(queue.asked, console=queue.console)
+
+
+def test_a_task_without_a_wanted_cell_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are baselines of weights that no wanted method starts from."""
+    queue = Queue(tmp_path / "o", monkeypatch)
+    started: list[str] = []
+    monkeypatch.setattr(
+        running, "run_jobs", lambda jobs, folder, **_: started.extend(j.name for j in jobs)
+    )
+    monkeypatch.setattr(running.scoring, "score", lambda *_: True)
+    methods = ["supervised", "supervised+ppo", "ppo"]
+    queue.asked = Asked(["commongen", "imdb"], methods, mini=True, out=tmp_path / "o", seeds=2,
+                        after=["best_of_n"])  # fmt: skip
+
+    def only(cell: Any) -> bool:
+        pilot = cell.seed == 0 if cell.method.name == "supervised+ppo" else True
+        return cell.task == "imdb" and cell.method.name != "ppo" and pilot
+
+    folder, whole = queue.main(only=only)
+    declared = json.loads((folder / "grue.json").read_text())
+    assert whole and declared["tasks"] == ["imdb"] and list(declared["anchors"]) == ["imdb"]
+    cells = ["zero-shot", "supervised-seed0", "supervised-ppo-seed0", "supervised-seed1"]
+    assert [c["name"] for c in declared["cells"]] == [f"imdb/{c}" for c in cells]
+    assert [c["name"] for c in declared["free"]] == ["imdb/supervised-baselines-seed0"]
+    assert set(started) == {c["name"] for c in declared["cells"] + declared["free"]}
 
 
 def test_ctrl_c_leaves_what_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

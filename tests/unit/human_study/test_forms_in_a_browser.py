@@ -48,6 +48,10 @@ if (!sessionStorage.getItem("second")) {
   box.dispatchEvent(new Event("input"));
   answer(0, half);
   location.reload();
+} else if (state.at === 0 && Number(sessionStorage.getItem("tries")) < 20) {
+  // the browser's storage process may be behind the page that was just left
+  sessionStorage.setItem("tries", Number(sessionStorage.getItem("tries")) + 1);
+  location.reload();
 } else {
   finish("data-at", String(state.at) + " " + half);
   finish("data-resumed", document.getElementById("state").textContent);

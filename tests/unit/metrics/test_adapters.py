@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 import types
 from pathlib import Path
@@ -23,7 +22,6 @@ from tether.metrics.mauve import Mauve
 from tether.metrics.sentence_pairs import load_pair_model
 from tether.metrics.spice import Spice
 from tether.metrics.summac import SummaC, SummaCConv, histograms
-from tether.rewards.tfidf import fit_tfidf
 
 
 def save_bert(folder: Path, labels: list[str] | None = None, seed: int = 0) -> Path:
@@ -112,66 +110,6 @@ def test_bert_score_rescaled(tmp_path: Path) -> None:
     got = other(Samples(texts, references)).per_sample or []
     assert got == pytest.approx([-3.0, 1.0], abs=1e-3)
     assert other.bounds[0] <= got[0] and other.best == 1.0
-
-
-@pytest.mark.parametrize("name", ["bert_score", "bleurt", "summac"])
-def test_a_signature_names_the_weights(name: str, tmp_path: Path) -> None:
-    """Not only the folder, whose content may change."""
-    labels = {"bleurt": ["score"], "summac": ["entailment", "contradiction"]}.get(name)
-    settings = {"kind": name, "device": "cpu", "model": str(tmp_path / "model")}
-    if name == "bert_score":
-        pytest.importorskip("bert_score", reason="bert-score is absent")
-        settings["layer"] = 2
-
-    def signature(seed: int) -> str:
-        save_bert(tmp_path / "model", labels, seed)
-        return build("metric", settings)(Samples(["a"], [["b"]], ["c."])).signature
-
-    first, same, other = signature(0), signature(0), signature(1)
-    assert first == same != other
-    assert re.search(r"transformers [\d.]+, weights [0-9a-f]{12}\|", first)
-    assert "device" not in first and "batch_size" not in first
-
-
-@pytest.mark.parametrize("name", ["classifier", "preference", "intent_accuracy"])
-def test_a_signature_names_the_weights_of_a_learned_reward(name: str, tmp_path: Path) -> None:
-    inner = {"kind": "classifier", "path": str(tmp_path / "model"), "device": "cpu"}
-    part = {"kind": name, "model" if name == "preference" else "classifier": inner}
-    if name != "preference":
-        inner.pop("kind")
-
-    def signature(seed: int) -> str:
-        save_bert(tmp_path / "model", ["0", "1"], seed)
-        return build("metric", part).signature
-
-    first, same, other = signature(0), signature(0), signature(1)
-    assert first == same != other
-    assert first.startswith(f"{name}|tether/1, weights ") and " tokens|" in first
-    assert "device" not in first and "batch_size" not in first
-
-
-def test_a_signature_names_what_a_preference_reads(tmp_path: Path) -> None:
-    """Judges and word lists by their content, ensembles by all of their members."""
-    words, judge = tmp_path / "words.txt", tmp_path / "judge.json"
-    lexicon = {"kind": "preference", "model": {"kind": "lexicon", "path": str(words)}}
-    tfidf = {"kind": "preference", "model": {"kind": "tfidf", "path": str(judge)}}
-    seen = []
-    for number in (1, 2):
-        words.write_text(f"good {number}\n")
-        seen.append(build("metric", lexicon).signature)
-    for texts in (["good", "bad"], ["good day", "bad day"]):
-        fit_tfidf(texts * 3, [1, 0] * 3).save(judge)
-        seen.append(build("metric", tfidf).signature)
-    assert len(set(seen)) == 4
-    members = [str(save_bert(tmp_path / f"m{i}", ["0", "1"], i)) for i in (0, 1, 2)]
-    ensembles = [
-        build("metric", {"kind": "preference", "model": {
-            "kind": "ensemble", "paths": [members[0], other], "device": "cpu"}}).version
-        for other in members[1:]
-    ]  # fmt: skip
-    assert ensembles[0] != ensembles[1] and all(v.count("weights ") == 2 for v in ensembles)
-    brief = build("metric", {"kind": "preference", "model": {"kind": "length"}})
-    assert brief.version == "tether/1"
 
 
 def test_bert_score_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

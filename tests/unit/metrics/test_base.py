@@ -66,7 +66,15 @@ class Nested(Counting):
         return self.by == 1.0
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
-        self.asked += [r.prompt + r.text for r in rows]
+        prompts = [r.prompt if self.needs_prompts else "" for r in rows]
+        self.asked += [p + r.text for p, r in zip(prompts, rows, strict=True)]
+        return [(float(len(p)), 0.0) for p in prompts]
+
+
+class Silent(Counting):
+    """Reads the prompts without saying so."""
+
+    def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         return [(float(len(r.prompt)), 0.0) for r in rows]
 
 
@@ -90,6 +98,14 @@ def test_prompts_are_for_metrics_that_read_them() -> None:
     blind = Nested(by=2.0)
     assert blind(given).per_sample == blind(prompted).per_sample == [0.0, 0.0]
     assert blind.asked == ["a"]  # another prompt is no other row
+
+
+def test_a_metric_that_reads_prompts_without_saying_so_is_refused() -> None:
+    given = samples("a")
+    prompted = Samples(given.texts, given.references, ["p"], given.columns)
+    for each in (given, prompted):
+        with pytest.raises(UserError, match=r"needs_prompts return True$"):
+            Silent()(each)
 
 
 def test_equal_in_python_is_not_equal_to_a_metric() -> None:

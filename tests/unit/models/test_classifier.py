@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import processors
 from transformers import (
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
     GPT2Config,
@@ -43,6 +48,24 @@ def built(folder: Path, kind: str = "gpt2", lora: LoraSettings | None = None) ->
     return build_classifier(settings, ["neg", "pos"], seed=1)
 
 
+def learned(c: Any, trainable: dict[str, Any], lr: float, steps: int) -> list[int]:
+    """The labels that it gives good and bad once it was shown that they are 1 and 0."""
+    optimizer = torch.optim.Adam(trainable.values(), lr=lr)
+    ids, mask = c.batch(c.encode(["good", "bad"]))
+    for _ in range(steps):
+        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    found: list[int] = c.probabilities(["good", "bad"]).argmax(1).tolist()
+    return found
+
+
+def saved_and_loaded(c: Any, folder: Path) -> Any:
+    save_classifier(c, folder)
+    return load_classifier(str(folder), device="cpu")
+
+
 @pytest.mark.parametrize("kind", ("gpt2", "llama", "opt"))
 @pytest.mark.parametrize("lora", (None, LoraSettings(rank=2)))
 def test_a_new_classifier_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> None:  # type: ignore[no-untyped-def]
@@ -51,16 +74,8 @@ def test_a_new_classifier_learns_saves_and_loads(tmp_path: Path, kind: str, lora
     if lora:
         assert all("lora" in n or n.endswith("score.weight") for n in trainable)
     assert any(n.endswith("score.weight") for n in trainable)
-    optimizer = torch.optim.Adam(trainable.values(), lr=1e-2)
-    ids, mask = c.batch(c.encode(["good", "bad"]))
-    for _ in range(30):
-        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert c.probabilities(["good", "bad"]).argmax(1).tolist() == [1, 0]
-    save_classifier(c, tmp_path / "out")
-    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    assert learned(c, trainable, 1e-2, 30) == [1, 0]
+    again = saved_and_loaded(c, tmp_path / "out")
     assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
     assert again.labels == ["neg", "pos"]
     size = sum(f.stat().st_size for f in (tmp_path / "out").glob("*.safetensors"))
@@ -244,6 +259,11 @@ ENCODERS = {
     "bert": (BertConfig, BertForMaskedLM, {}),
     "roberta": (RobertaConfig, RobertaForMaskedLM, {"pad_token_id": 1}),  # positions begin after it
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM, {}),
+    "deberta-v2": (
+        DebertaV2Config,
+        DebertaV2ForMaskedLM,
+        {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16},
+    ),
 }
 
 
@@ -276,17 +296,9 @@ def test_an_encoder_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> N
     assert any("classifier" in n for n in trainable)
     if lora:
         assert all("lora" in n or "classifier" in n or "pooler" in n for n in trainable)
-    optimizer = torch.optim.Adam(trainable.values(), lr=3e-3)
-    ids, mask = c.batch(c.encode(["good", "bad"]))
-    assert ids[0].tolist() == [CLS, *letters("good"), SEP]
-    for _ in range(40):
-        loss = torch.nn.functional.cross_entropy(c.forward(ids, mask), torch.tensor([1, 0]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert c.probabilities(["good", "bad"]).argmax(1).tolist() == [1, 0]
-    save_classifier(c, tmp_path / "out")
-    again = load_classifier(str(tmp_path / "out"), device="cpu")
+    assert c.batch(c.encode(["good", "bad"]))[0][0].tolist() == [CLS, *letters("good"), SEP]
+    assert learned(c, trainable, 3e-3, 40) == [1, 0]
+    again = saved_and_loaded(c, tmp_path / "out")
     assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
     same = build_classifier(settings, ["neg", "pos"], seed=1)
     other = build_classifier(settings, ["neg", "pos"], seed=2)
@@ -318,3 +330,60 @@ def test_encoders_that_cannot_be_read(tmp_path: Path) -> None:
     framed_tokenizer().save_pretrained(tmp_path / "two")
     with pytest.raises(UserError, match=r"lacks 'bert\.encoder\.layer\.2\."):
         build_classifier(ModelSettings(path=str(tmp_path / "two"), device="cpu"), ["score"])
+
+
+def test_an_encoder_of_other_shapes_is_refused(tmp_path: Path) -> None:
+    """The head's may differ, since it is a new one; the trunk would be random."""
+    path = encoder(tmp_path / "lm", "bert")
+    BertConfig(**(SMALL | {"intermediate_size": 48}), architectures=["BertForMaskedLM"]
+               ).save_pretrained(path)  # fmt: skip
+    said = r"lm' has 'bert\.encoder\.layer\.0\.intermediate\.dense.* of shape \[64.*says \[48"
+    with pytest.raises(UserError, match=said):
+        build_classifier(ModelSettings(path=path, device="cpu"), ["score"])
+    three = BertConfig(**SMALL, pad_token_id=PAD, num_labels=3)
+    BertForSequenceClassification(three).save_pretrained(tmp_path / "three")
+    framed_tokenizer().save_pretrained(tmp_path / "three")
+    settings = ModelSettings(path=str(tmp_path / "three"), device="cpu")
+    assert build_classifier(settings, ["score"]).logits(["a"]).shape == (1, 1)
+
+
+def test_the_seed_decides_an_encoder_without_training(tmp_path: Path) -> None:
+    settings = ModelSettings(path=encoder(tmp_path / "lm", "bert"), device="cpu",
+                             random_weights=True)  # fmt: skip
+
+    def trunk(seed: int) -> torch.Tensor:
+        core = build_classifier(settings, ["score"], seed=seed).core
+        return core.bert.embeddings.word_embeddings.weight.detach()  # type: ignore[no-any-return]
+
+    assert torch.equal(trunk(1), trunk(1)) and not torch.equal(trunk(1), trunk(2))
+
+
+def test_an_encoders_tokenizer_is_of_the_models_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    plain = AutoTokenizer.from_pretrained
+
+    def read(path: str, **where: object) -> object:
+        asked.append(where)
+        return plain(path)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", read)
+    path = encoder(tmp_path / "lm", "bert")
+    settings = ModelSettings(path=path, device="cpu", revision="abc", trust_remote_code=True)
+    build_classifier(settings, ["score"])
+    build_classifier(replace(settings, tokenizer=path), ["score"])
+    assert asked == [{"revision": "abc", "trust_remote_code": True}, {"trust_remote_code": True}]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_an_adapter_on_weights_that_were_drawn_is_found_again(tmp_path: Path, kind: str) -> None:
+    """With whatever seed they were drawn: it decides the backbone too."""
+    path = (encoder if kind == "bert" else backbone)(tmp_path / "lm", kind)
+    lora = LoraSettings(rank=2)
+    settings = ModelSettings(path=path, device="cpu", random_weights=True, lora=lora)
+    c = build_classifier(settings, ["neg", "pos"], seed=3)
+    again = saved_and_loaded(c, tmp_path / "out")
+    assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
+    once_more = saved_and_loaded(again, tmp_path / "twice")
+    assert torch.equal(once_more.logits(TEXTS), c.logits(TEXTS))

@@ -15,7 +15,12 @@ from tether.reports.grue.results import Free, Results, Row, Task
 from tether.reports.grue.tables import nats
 from tether.reports.methods import Study, study
 from tether.reports.parts import Part
-from tether.reports.runs import Run, read_run
+from tether.reports.runs import Run, read_run, settings
+
+APART = (
+    "Best-of-n and the oracle are of sampled completions; methods and interpolation are evaluated "
+    "with another sampling (evaluation.sampling), so their rewards are no measure of each other."
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,9 @@ class Frontier:
     reward: str
     """The one metric that they are trained on; empty = the task's reward."""
     study: Study
+    sampled_apart: bool = False
+    """Best-of-n and the oracle are of completions that were sampled otherwise than those that the
+    methods are evaluated on (a task is evaluated on the likeliest token)."""
 
     @property
     def whose(self) -> str:
@@ -49,8 +57,15 @@ def frontiers(r: Results, task: Task) -> list[Frontier]:
         mine = [f for f in r.free if (f.task, f.start, f.trained_on) == (task.name, start, reward)]
         runs = _with_baselines(pairs, mine)
         shown = study(runs, budgets=r.budgets, apart=("model.path",))
-        found.append(Frontier(task.name, start, reward, shown))
+        sampled = {_sampling(read_run(f.folder)) for f in mine if f.finished}
+        apart = bool(sampled) and len(sampled | {_sampling(run) for run in runs}) > 1
+        found.append(Frontier(task.name, start, reward, shown, apart))
     return found
+
+
+def _sampling(run: Run) -> str:
+    """How a run is evaluated, as text."""
+    return repr((settings(run).get("evaluation") or {}).get("sampling"))
 
 
 def _with_baselines(pairs: Sequence[tuple[Row, Run]], free: Sequence[Free]) -> list[Run]:
@@ -73,6 +88,8 @@ def chart(f: Frontier) -> dict[str, Any]:
     spec = charts.frontier(f.study, points.rows(f.study))
     text = f"Reward within a drift budget, {f.whose}"
     spec["title"] = {**spec["title"], "text": text}
+    if f.sampled_apart and baselines.drawn(f.study):
+        spec["title"]["subtitle"] = [*spec["title"]["subtitle"], APART]
     return spec
 
 
@@ -82,15 +99,29 @@ def without_training(f: Frontier) -> Part | None:
     rows = [*_best_of_n(f), *_oracle(f), *_interpolation(f)]
     if not rows:
         return None
-    first = next(p for _, p in baselines.drawn(f.study))
+    apart = f" {APART} There is no table of drift beyond the oracle." if f.sampled_apart else ""
     return Part(
         f"{f.task}: without training, {f.whose}",
         ["Baseline", "Setting", "Drift", "Reward"],
         rows,
-        f"Reward and not score, on {first.prompts} {first.split} prompts; drift in nats per "
+        f"Reward and not score, on {_prompts(f)}; drift in nats per "
         "completion. Best-of-n at its KL bound; the oracle frontier at each budget within its "
-        "range. Early stopping is every checkpoint of the chart, reset to the start its origin.",
+        "range. Early stopping is every checkpoint of the chart, reset to the start its origin."
+        f"{apart}",
     )
+
+
+def _prompts(f: Frontier) -> str:
+    """`64 validation prompts`; where baselines have other numbers of them, those of each."""
+    drawn = [p for _, p in baselines.drawn(f.study)]
+    by_kind: dict[str, dict[int, None]] = {}
+    for p in drawn:
+        by_kind.setdefault(p.baseline.replace("_", "-"), {})[p.prompts] = None
+    counts = {k: " or ".join(map(str, sorted(v))) for k, v in by_kind.items()}
+    if len(set(counts.values())) == 1:
+        return f"{next(iter(counts.values()))} {drawn[0].split} prompts"
+    each = ", ".join(f"{n} ({k})" for k, n in counts.items())
+    return f"{drawn[0].split} prompts: {each}"
 
 
 def _best_of_n(f: Frontier) -> list[list[str]]:
@@ -142,8 +173,9 @@ def _interpolation(f: Frontier) -> list[list[str]]:
 
 
 def waste(f: Frontier) -> Part | None:
-    """Drift of each method beyond what the oracle needs for its reward; None without one oracle."""
-    found = baselines.waste(f.study)
+    """Drift of each method beyond what the oracle needs for its reward; None without one oracle, or
+    where it is of other completions than the rewards that would be looked up in it."""
+    found = None if f.sampled_apart else baselines.waste(f.study)
     if found is None:
         return None
     head, rows = found

@@ -31,6 +31,12 @@ UNMEASURED = "unmeasured.json"
 """Cell -> why its metrics failed, of the cells whose runs have finished."""
 
 
+def finished(folder: Path) -> bool:
+    """Whether the run's record has its end line."""
+    record = folder / "record.jsonl"
+    return record.is_file() and any(x["kind"] == "end" for x in read_lines(record))
+
+
 @dataclass(frozen=True)
 class Row:
     """One row of the leaderboard, as declared."""
@@ -97,8 +103,7 @@ class Free:
 
     @property
     def finished(self) -> bool:
-        record = self.folder / "record.jsonl"
-        return record.is_file() and any(x["kind"] == "end" for x in read_lines(record))
+        return finished(self.folder)
 
 
 @dataclass(frozen=True)

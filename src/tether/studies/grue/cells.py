@@ -136,11 +136,12 @@ def cells(plan: Plan) -> list[Cell]:
     return out
 
 
-def free_cells(plan: Plan) -> list[Cell]:
+def free_cells(plan: Plan, wanted: Sequence[Cell] | None = None) -> list[Cell]:
     """For best-of-n and the oracle, where they are asked for: one for each set of weights that
-    methods start from, and each reward. The model as it is has no seed."""
+    methods (of all cells, or of those that are wanted) start from, and each reward. The model as
+    it is has no seed."""
     found: dict[Cell, None] = {}
-    for cell in cells(plan):
+    for cell in cells(plan) if wanted is None else wanted:
         if not tuned(plan, cell.task, cell.method):
             continue
         start = cell.method.start

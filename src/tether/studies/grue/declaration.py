@@ -59,15 +59,7 @@ def declare(
     if not 0 < margin < math.inf:
         raise UserError(f"--margin must be a number above 0, not {margin}")
     declared = {"primary": pairs, "margin": margin}
-    content |= {
-        "tasks": list(dict.fromkeys([*old.get("tasks", []), *content["tasks"]])),
-        "seeds": sorted({*old.get("seeds", []), *content["seeds"]}),
-        "rows": {**old.get("rows", {}), **content["rows"]},
-        "anchors": {**old.get("anchors", {}), **content["anchors"]},
-        "cells": _by_name([*old.get("cells", []), *content["cells"]]),
-        "free": _by_name([*old.get("free", []), *map(_free, free)]),
-        **declared,
-    }
+    content = grown(old, {**content, "free": [_free(c) for c in free], **declared})
     for name in (n for pair in pairs for n in pair):
         if name not in content["rows"]:
             raise unknown("method", name, content["rows"], "--primary")
@@ -85,6 +77,20 @@ def declare(
             "already; take another --out FOLDER"
         )
     write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def grown(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What two declarations of one benchmark hold together; in what both have, the new one
+    counts."""
+    return {
+        **new,
+        "tasks": list(dict.fromkeys([*old.get("tasks", []), *new["tasks"]])),
+        "seeds": sorted({*old.get("seeds", []), *new["seeds"]}),
+        "rows": {**old.get("rows", {}), **new["rows"]},
+        "anchors": {**old.get("anchors", {}), **new["anchors"]},
+        "cells": _by_name([*old.get("cells", []), *new["cells"]]),
+        "free": _by_name([*old.get("free", []), *new.get("free", [])]),
+    }
 
 
 def _by_name(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

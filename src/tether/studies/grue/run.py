@@ -17,7 +17,7 @@ from tether.config.nearest import unknown
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.config.whole_file import write_whole
-from tether.reports.grue.results import UNMEASURED
+from tether.reports.grue.results import UNMEASURED, finished
 from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
@@ -74,7 +74,6 @@ def main(
     retry: bool = False,
     console: Console | None = None,
     only: Callable[[Cell], bool] = lambda cell: True,
-    measuring: bool = True,
 ) -> tuple[Path, bool]:
     """Run what is not finished, measure it. Returns the folder, and whether every cell has finished
     and is measured. Where the metrics of a cell fail, the others go on.
@@ -82,21 +81,15 @@ def main(
     Args:
         only: cells that the benchmark consists of, of all that the options give (a method with
             fewer seeds than the others, say); what one starts from has to be among them.
-        measuring: False leaves the metrics to a later call, which may be on another machine.
     Raises:
         UserError: before the first worker, for anything that is wrong.
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
     """
     console = console or Console()
-    plan = with_test_rows(plan_of(asked))
-    made = chosen(jobs(plan), only)
-    names = {cell.name for cell, _ in made}
-    untrained = free_cells(plan)  # declared whole: what is wanted of it may come later
-    free = [(c, j) for c, j in jobs(plan, untrained) if names.issuperset(j.after)]
+    plan, made = planned(asked, only)
+    free = jobs(plan, free_cells(plan, [cell for cell, _ in made]))
     _check([*made, *free])
-    ready = prepare(plan, made, console)
-    stamps = {task: r.stamp for task, r in ready.items()}
-    declare(plan, made, stamps, asked.primary, asked.margin, untrained)
+    ready = _declared(plan, made, asked, console)
     for _, job in [*made, *free]:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
@@ -106,7 +99,7 @@ def main(
         measured: list[Future[dict[str, str]]] = []
 
         def ended(job: Job) -> None:
-            if measuring and job.name in by_name:  # what trains nothing is no row
+            if job.name in by_name:  # what trains nothing is no row
                 measured.append(pool.submit(measure, [by_name[job.name]], ready))
 
         try:
@@ -124,11 +117,51 @@ def main(
         except BaseException:  # Ctrl-C: the next call measures what is queued
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    whole = all(scoring.finished(job.folder) for _, job in [*made, *free])
-    if measuring:
-        failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
-        _record(plan.folder, made, failed, console)
+    whole = all(finished(job.folder) for _, job in [*made, *free])
+    failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
+    _record(plan.folder, made, failed, console)
     return plan.folder, not failed and whole
+
+
+def measure_finished(
+    asked: Asked,
+    *,
+    console: Console | None = None,
+    only: Callable[[Cell], bool] = lambda cell: True,
+) -> tuple[Path, bool]:
+    """Metrics of the finished cells that have none; nothing is trained. What the options give is
+    declared, and failures are written, as `main` does. Returns the folder, and whether none failed.
+
+    Raises UserError: no cell has finished, or anything else that is wrong before the first metric.
+    """
+    console = console or Console()
+    plan, made = planned(asked, only)
+    if not any(finished(job.folder) for _, job in made):
+        raise UserError(f"{plan.folder} has no finished cell of this benchmark to measure")
+    failed = measure(made, _declared(plan, made, asked, console))
+    _record(plan.folder, made, failed, console)
+    return plan.folder, not failed
+
+
+def planned(
+    asked: Asked, only: Callable[[Cell], bool] = lambda cell: True
+) -> tuple[Plan, list[tuple[Cell, Job]]]:
+    """The benchmark that the options give, and its cells. Raises UserError."""
+    plan = with_test_rows(plan_of(asked))
+    made = chosen(jobs(plan), only)
+    there = {cell.task for cell, _ in made}
+    return replace(plan, tasks=[t for t in plan.tasks if t in there]), made
+
+
+def _declared(
+    plan: Plan, made: Sequence[tuple[Cell, Job]], asked: Asked, console: Console
+) -> dict[str, Ready]:
+    """The anchors of every task, and the benchmark in `grue.json`."""
+    ready = prepare(plan, made, console)
+    stamps = {task: r.stamp for task, r in ready.items()}
+    free = free_cells(plan, [cell for cell, _ in made])
+    declare(plan, made, stamps, asked.primary, asked.margin, free)
+    return ready
 
 
 def chosen(
@@ -185,6 +218,13 @@ def plan_of(asked: Asked) -> Plan:
         overrides=[*asked.overrides, *(f"--after.{step}=true" for step in asked.after)],
     )
     _check_references(plan)
+    if any(o.startswith("--after.") for o in plan.overrides) and not any(
+        tuned(plan, t, m) for t in tasks for m in methods.values()
+    ):
+        raise UserError(
+            "--after measures for methods that train on a reward what the weights that they start "
+            "from give without training; --methods names none (ppo, supervised+nlpo ...)"
+        )
     return plan
 
 
@@ -276,7 +316,7 @@ def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> dic
     for cell, job in made:
         r = ready[cell.task]
         try:
-            if scoring.finished(job.folder):
+            if finished(job.folder):
                 scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
         except Exception as e:  # of a library, a model, a metric of the user's: the others go on
             kind = "" if isinstance(e, UserError) else f"{type(e).__name__}: "

@@ -43,10 +43,12 @@ class Weights:
     perplexity: float | None
 
 
-def finished(folder: Path) -> bool:
-    """Whether the run's record has its end line."""
-    record = folder / "record.jsonl"
-    return record.is_file() and any(r["kind"] == "end" for r in read_lines(record))
+def measured(folder: Path, stamp: str) -> bool:
+    """Whether a run has its metrics, under the anchors of that hash."""
+    file = folder / SCORES
+    if not file.is_file():
+        return False
+    return bool(json.loads(file.read_text(encoding="utf-8"))["anchors"] == stamp)
 
 
 def score(
@@ -61,8 +63,7 @@ def score(
 
     stamp: hash of the task's anchors. Returns whether it was written.
     """
-    file = folder / SCORES
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["anchors"] == stamp:
+    if measured(folder, stamp):
         return False
     counted = {a.metric for a in anchors if not a.dropped}
     used = [e for e in entries if e.name in counted and e.metric is not None]
@@ -84,7 +85,7 @@ def score(
         "anchors": stamp,
         "weights": found,
     }
-    write_whole(file, json.dumps(finite(content), ensure_ascii=False) + "\n")
+    write_whole(folder / SCORES, json.dumps(finite(content), ensure_ascii=False) + "\n")
     return True
 
 

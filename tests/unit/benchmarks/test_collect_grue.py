@@ -1,0 +1,95 @@
+"""The tables of the real runs come from their files, and say what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.collect_grue import collect, main, pack
+from benchmarks.grue_pack import GROUPS
+from benchmarks.grue_study import METHODS
+from benchmarks.published_grue import TABLES
+from benchmarks.render import read as read_result
+from tests.unit.grue import folders
+
+
+def test_every_paper_row_has_its_columns() -> None:
+    for found in TABLES.values():
+        assert all(len(v) == len(found.columns) for v in found.rows.values())
+        assert set(found.rows) <= {*METHODS, "nlpo"}
+    assert set(TABLES) == {t for g in GROUPS.values() for t in g}
+
+
+def benchmark(folder: Path) -> Path:
+    """Made-up results of three rows, one cell of which has not finished."""
+    rows = {
+        "zero-shot": folders.row("zero-shot", tuned=False),
+        "supervised": folders.row("supervised", tuned=False),
+        "supervised+ppo": folders.row("supervised+ppo", start="supervised"),
+        "ppo": folders.row("ppo"),
+    }
+    folders.write(
+        folder, rows, [0, 1], lambda task, row, seed: 0.2 + 0.02 * seed + 0.1 * len(row) / 10,
+        unfinished=["imdb/supervised+ppo-seed1"],
+    )  # fmt: skip
+    for cell in folder.glob("*/*/scores.json"):
+        facts = {"device": "one card", "versions": {"torch": "2"}, "host": "h", "command": ["x"]}
+        (cell.parent / "environment.json").write_text(json.dumps(facts))
+    return folder
+
+
+def test_tables_hold_every_seed_and_the_paper_and_say_what_is_missing(tmp_path: Path) -> None:
+    found = collect(benchmark(tmp_path / "runs"), date="2026-01-02", commit="0123abc")
+    file = tmp_path / "grue.json"
+    file.write_text(json.dumps(found))
+    read_result(file)
+    scores = {r["method"]: r for r in found["rows"] if r["kind"] == "scores-commongen"}
+    # ppo, seeds 0 and 1: rouge_1 is .23 and .25 at the end, on the scale from .1 to .5
+    final = scores["ppo"]["task_final"]
+    assert final["values"] == pytest.approx([0.325, 0.375]) and final["mean"] == pytest.approx(0.35)
+    assert final["low"] < final["mean"] < final["high"]
+    assert scores["ppo"]["task_budget"]["values"] == pytest.approx([0.225, 0.275])
+    assert scores["ppo"]["reward_4"]["values"] == [0.4, 0.4]
+    assert scores["ppo"]["drift_final"]["values"] == [6.0, 6.0]
+    assert scores["supervised"]["reward_4"] is None
+    half = next(r for r in found["rows"] if r["kind"] == "scores-imdb" and "+" in r["method"])
+    assert half["seeds"] == [0]
+    assert any("imdb/supervised+ppo-seed1" in n for n in found["notes"])
+    assert "15 of 16" not in str(found["notes"]) and "13 of 14 cells" in found["notes"][0]
+    assert "Not run, or not among these files: fairytaleqa, multi30k, " in str(found["notes"])
+    commands = {k: next(r["command"] for r in found["rows"] if r["kind"] == f"scores-{k}")
+                for k in ("commongen", "imdb")}  # fmt: skip
+    assert commands["imdb"].endswith("--from .grue/smollm2 .grue/gguf")
+    assert commands["commongen"].endswith("--from .grue/t5")
+    paper = [r for r in found["rows"] if r["kind"] == "metrics-imdb" and r["of"] != "here"]
+    assert {r["method"]: r["classifier"] for r in paper}["ppo"] == 0.605
+    assert all(r["command"].startswith("none:") for r in paper)
+
+
+def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -> None:
+    runs, packed_file = benchmark(tmp_path / "runs"), tmp_path / "a.tgz"
+    one, two = tmp_path / "grue.json", tmp_path / "again.json"
+    assert pack(runs, packed_file) > 0
+    words = ["--date", "2026-01-02", "--commit", "0123abc", "--out"]
+    assert main([str(runs), *words, str(one)]) == main([str(packed_file), *words, str(two)]) == 0
+    assert one.read_text() == two.read_text()
+    shutil.unpack_archive(packed_file, tmp_path / "back", "gztar", filter="data")
+    assert "host" not in "".join(p.read_text() for p in (tmp_path / "back").rglob("*.json"))
+    assert not list((tmp_path / "back").rglob("samples.jsonl"))
+
+
+def test_a_task_that_the_real_runs_do_not_have_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"supervised": folders.row("supervised", tuned=False)}
+    tasks = ["commongen", "webnlg"]
+    folders.write(tmp_path / "runs", rows, [0], lambda task, row, seed: 0.2, tasks=tasks)
+    out = tmp_path / "grue.json"
+    words = ["--date", "2026-01-02", "--commit", "0123abc", "--out", str(out)]
+    assert main([str(tmp_path / "runs"), *words]) == 1
+    said = capsys.readouterr().err
+    assert "runs has webnlg, and the tables here are of commongen, fairytaleqa, " in said
+    assert said.count("\n") == 1 and not out.exists()
