@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import torch
 from torch import Tensor
 
+from tether.rows import Rows
+
 Unit = Literal["minibatch", "epoch", "update"]
 """What a clock counts. `minibatch` = optimizer steps that moved the policy."""
 Depth = Literal["tokens", "distribution", "sampling"]
@@ -35,37 +37,6 @@ class Clock:
         return replace(self, **{unit: getattr(self, unit) + 1})
 
 
-class Rows:
-    """Mixin: every tensor field has rows first, and `rows(index)` slices all of them."""
-
-    def rows(self, index: Tensor) -> Self:
-        return replace(self, **{k: _cut(v, index) for k, v in vars(self).items()})  # type: ignore[type-var]
-
-    def to(self, device: torch.device | str) -> Self:
-        """The same rows on another device."""
-        return replace(self, **{k: _send(v, device) for k, v in vars(self).items()})  # type: ignore[type-var]
-
-
-def _cut(value: Any, index: Tensor) -> Any:
-    if isinstance(value, Tensor):
-        return value[index.to(value.device)]
-    if isinstance(value, Rows):
-        return value.rows(index)
-    if isinstance(value, dict):
-        return {k: _cut(v, index) for k, v in value.items()}
-    return value
-
-
-def _send(value: Any, device: torch.device | str) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, Rows):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {k: _send(v, device) for k, v in value.items()}
-    return value
-
-
 @dataclass(frozen=True)
 class Sequences(Rows):
     """Prompts and completions as ids, never edited after sampling (B04)."""
@@ -79,6 +50,18 @@ class Sequences(Rows):
     completion_mask: Tensor
     """[B,T] bool, True = a real token (up to and including the first stop token). What trains is
     `Targets.mask`."""
+    count: Tensor | None = None
+    """[B] int64 in CPU memory whatever the device: real completion tokens, where they were counted.
+    With them a reader of masked places need not wait for the device to learn their number. Of
+    this very `completion_mask`: whoever replaces the mask drops them (`count=None`)."""
+
+    def counted(self) -> Self:
+        """Waits for the device, once, so that nobody waits later."""
+        return replace(self, count=self.completion_mask.sum(1).cpu())
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on another device, but for the counts."""
+        return replace(super().to(device), count=self.count)
 
 
 @dataclass(frozen=True, repr=False)
@@ -351,8 +334,9 @@ class Learner(Protocol):
         *,
         tethers: bool = True,
         gradient: bool = True,
-    ) -> dict[str, float]:
-        """Forward (and backward) over the microbatches; metrics summed over ranks."""
+    ) -> Mapping[str, float]:
+        """Forward (and backward) over the microbatches; metrics summed over ranks. Reading one
+        waits for the device."""
         ...
 
     def step(self, *, policy: bool = True) -> None:
@@ -369,7 +353,7 @@ class Learner(Protocol):
 
     def epoch_done(self) -> None: ...
 
-    def note(self, metrics: dict[str, float]) -> None:
+    def note(self, metrics: Mapping[str, float]) -> None:
         """Mean over the calls of an update, logged as update/NAME."""
         ...
 

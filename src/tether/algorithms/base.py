@@ -12,6 +12,7 @@ Fields are settings and are assigned once; any other attribute is memory and is 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
@@ -126,7 +127,7 @@ class Algorithm(Remembers):
         """
         raise NotImplementedError
 
-    def stop(self, metrics: dict[str, float]) -> bool:
+    def stop(self, metrics: Mapping[str, float]) -> bool:
         """After the gradient of an optimizer step, before it is taken: end the update here?
 
         Args:

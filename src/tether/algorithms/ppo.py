@@ -9,6 +9,7 @@ PPO (0.4 to 0.25), which RL4LMs@97df0bd and Stable Baselines3 share where nothin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -102,7 +103,7 @@ class PPO(Algorithm):
             }
         return LossOutput(policy + self.vf_coef * value - self.ent_coef * entropy, metrics)
 
-    def stop(self, metrics: dict[str, float]) -> bool:
+    def stop(self, metrics: Mapping[str, float]) -> bool:
         return (
             self.target_kl is not None
             and metrics["kl_old.k3_nats_per_token"] > STOP_FACTOR * self.target_kl

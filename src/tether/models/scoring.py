@@ -141,7 +141,7 @@ def _score_in_pieces(
     """`score` at temperature 1 over the whole vocabulary: real completion tokens only, and never
     [B,T,V] of anything."""
     mask = s.completion_mask
-    real = mask.flatten().nonzero().squeeze(1)
+    real = _places(s)
     ids = s.completion.flatten()[real]
 
     def tokens(x: Tensor) -> Tensor:
@@ -170,6 +170,16 @@ def _score_in_pieces(
         set_logprobs={n: back(x) for n, x in zip(others, out.theirs, strict=True)},
         **asked,
     )
+
+
+def _places(s: Sequences) -> Tensor:
+    """Indices of the real tokens in the flattened completions, in order."""
+    flat = s.completion_mask.flatten()
+    if s.count is None:
+        return flat.nonzero().squeeze(1)
+    # their number is known here, so nobody waits for the device to count them
+    order = torch.sort(flat.byte(), descending=True, stable=True).indices
+    return order[: int(s.count.sum())]
 
 
 def score_all(

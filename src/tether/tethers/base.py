@@ -156,7 +156,8 @@ class Tether(Remembers):
 
     def summary(self, sums: Mapping[str, float]) -> Mapping[str, float]:
         """What the record keeps of the metrics of `loss` and `own_loss`, once they are summed over
-        the microbatches and ranks of an optimizer step: for numbers that do not add up."""
+        the microbatches and ranks of an optimizer step: for numbers that do not add up. A function
+        of `sums` and the settings alone: it may be called as late as the update ends."""
         return sums
 
     def seen(self, experience: Experience) -> None:

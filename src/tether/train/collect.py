@@ -242,6 +242,7 @@ def collect(
         rollout = scoring.rollout
         if rollout.allowed is None:
             rollout = replace(rollout, allowed=agent.found_again)
+    rollout = replace(rollout, sequences=rollout.sequences.counted())
     seconds["rollout"] = time.perf_counter() - started
     started = time.perf_counter()
     old, references = _scores(agent, algorithm, rollout, update)  # 4

@@ -103,7 +103,7 @@ def fit(
             if not math.isfinite(loss):
                 raise UserError(f"the loss is {loss} at step {step + 1} of {steps}; lower lr")
             lr = settings.lr * schedule(step, steps, settings.warmup_ratio)
-            norm = optimizer.step({GROUP: lr}, step)[GROUP]
+            norm = float(optimizer.step({GROUP: lr}, step)[GROUP])
             if not math.isfinite(norm):
                 raise UserError(
                     f"the norm of the gradient is {norm} at step {step + 1} of {steps}; lower lr"

@@ -106,10 +106,11 @@ class Run:
             )
             started = time.perf_counter()
             algorithm.update(learner, e, targets)  # 7-9
+            learned = learner.log
             seconds["learning"] = time.perf_counter() - started
             self_checks.first_ratios(a, learner.first)
             self_checks.metrics_exist(a, u)
-            metrics = learner.log | {
+            metrics = learned | {
                 k: value for k, (value, version) in a.measured.items() if version == a.version
             }
             for name, t in a.tethers.items():

@@ -88,20 +88,20 @@ class MasterOptimizer:
                 grad = torch.zeros_like(p) if p.grad is None else p.grad
                 p.grad = total(grad)
 
-    def clip(self) -> dict[str, float]:
+    def clip(self) -> dict[str, Tensor]:
         """Gradient norm by group, clipped apart: the critic's size must not scale the policy."""
         norms = {}
         for name, masters in self.groups.items():
             grads = [p.grad for p in masters if p.grad is not None]
             if not grads:
-                norms[name] = 0.0
+                norms[name] = torch.zeros(())
                 continue
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))  # type: ignore[attr-defined]
             limit = self.settings.max_grad_norm
             if limit > 0:
                 scale = (limit / (norm + 1e-6)).clamp(max=1.0)
                 torch._foreach_mul_(grads, scale)  # type: ignore[attr-defined]
-            norms[name] = float(norm)
+            norms[name] = norm
         return norms
 
     def factor(self, step: int) -> float:
@@ -112,16 +112,21 @@ class MasterOptimizer:
             return warm
         return warm * max(0.0, 1.0 - step / max(self.total_steps, 1))
 
-    def step(self, lrs: dict[str, float], step: int, *, policy: bool = True) -> dict[str, float]:
+    def step(self, lrs: dict[str, float], step: int, *, policy: bool = True) -> dict[str, Tensor]:
         """One AdamW step at `lrs` (by group) times the schedule; returns the gradient norms. Where
-        one is not finite no step is taken."""
+        one is not finite no step is taken. On a GPU that is found there, and nobody waits."""
         self.gather_gradients()
         self.sum_over_ranks()
         if not policy:
             for p in self.groups["policy"]:
                 p.grad = None
         norms = self.clip()
-        if not all(math.isfinite(n) for n in norms.values()):
+        self.adam.found_inf = None  # type: ignore[attr-defined]
+        if there := self._on_device(norms):
+            # AdamW's kernel reads the flag (torch.amp's way to leave a step out)
+            bad = ~torch.stack(there).isfinite()
+            self.adam.found_inf = bad.any().float()  # type: ignore[attr-defined]
+        elif not all(math.isfinite(float(n)) for n in norms.values()):
             self.zero()
             return norms
         for group in self.adam.param_groups:
@@ -129,6 +134,12 @@ class MasterOptimizer:
         self.adam.step()
         self.zero()
         return norms
+
+    def _on_device(self, norms: dict[str, Tensor]) -> list[Tensor]:
+        """Those that one device holds, where all do that are anywhere but in CPU memory."""
+        there = [n for n in norms.values() if n.is_cuda]
+        alike = all(n.device == there[0].device and not hasattr(n, "to_local") for n in there)
+        return there if alike else []
 
     def zero(self) -> None:
         for name, masters in self.groups.items():

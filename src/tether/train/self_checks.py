@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -120,7 +121,7 @@ def stays_positive(agent: Agent, e: Experience) -> None:
         )
 
 
-def first_ratios(agent: Agent, metrics: dict[str, float] | None) -> None:
+def first_ratios(agent: Agent, metrics: Mapping[str, float] | None) -> None:
     """The first minibatch sees the policy that wrote: every ratio is 1 (invariant 1)."""
     if metrics is None or "ratio_error" not in metrics or agent.lm.dropout:
         return  # dropout that was asked for acts in the update alone

@@ -4,8 +4,9 @@ optimizer steps, ticks. Box numbers 7 to 9 of the loop."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,6 +35,28 @@ from tether.types import (
 )
 
 
+class Later(Mapping[str, float]):
+    """Numbers that are fetched from the device when somebody reads one."""
+
+    def __init__(self, fetch: Callable[[], dict[str, float]]) -> None:
+        self._fetch = fetch
+
+    @cached_property
+    def _found(self) -> dict[str, float]:
+        found = self._fetch()
+        self._fetch = lambda: found  # and not what it needed any longer
+        return found
+
+    def __getitem__(self, key: str) -> float:
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 class PolicyLearner:
     """One per agent and update; implements `types.Learner`."""
 
@@ -47,11 +70,24 @@ class PolicyLearner:
     ) -> None:
         self.agent, self.algorithm, self._tick, self._clock = agent, algorithm, tick, clock
         self._key = (seed, agent.name, clock().update)
-        self.log: dict[str, float] = {}
-        self.first: dict[str, float] | None = None
+        self.first: Mapping[str, float] | None = None
         """Metrics of the first minibatch, before any step: its ratios must be 1."""
+        self._log: dict[str, float] = {}
+        self._noted: list[Callable[[], object]] = []
+        """What waits until somebody reads the log: most of it is on its way on the device."""
         self._sums: dict[str, float] = {}
         self._taken = 0
+
+    @property
+    def log(self) -> dict[str, float]:
+        """Numbers of the update so far. Waits for the device.
+
+        Raises UserError: a gradient was not finite.
+        """
+        noted, self._noted = self._noted, []
+        for write in noted:
+            write()
+        return self._log
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -81,7 +117,7 @@ class PolicyLearner:
         *,
         tethers: bool = True,
         gradient: bool = True,
-    ) -> dict[str, float]:
+    ) -> Mapping[str, float]:
         agent, use = self.agent, loss or self.algorithm.loss
         sums: dict[str, Tensor] = {}
 
@@ -110,12 +146,12 @@ class PolicyLearner:
                 if (text := t.own_text(self._clock(), agent.draws.get(name))) is not None:
                     self._own_text(name, t, text, add)
         names = sorted(sums)
-        values = total(torch.stack([sums[k] for k in names])).tolist() if names else []
-        metrics = self._summaries(dict(zip(names, values, strict=True)))
+        values = total(torch.stack([sums[k] for k in names])) if names else torch.zeros(0)
+        metrics = Later(lambda: self._summaries(dict(zip(names, values.tolist(), strict=True))))
         if gradient:
             self.first = metrics if self.first is None else self.first
             own = loss is None  # a loss of another kind has its own name
-            self.note(metrics if own else {k: v for k, v in metrics.items() if k != "loss"})
+            self._noted.append(lambda: self._note(metrics, () if own else ("loss",)))
         return metrics
 
     def _fresh(self, micro: Minibatch, *, exact: bool) -> Scores:
@@ -158,7 +194,7 @@ class PolicyLearner:
         self.agent.optimizer.zero()
         planned = self.algorithm.epochs * self.algorithm.minibatches
         left = max(1, planned - self._taken)
-        self.log["update/steps_not_taken"] = float(left)
+        self._log["update/steps_not_taken"] = float(left)
         self.agent.not_taken += left
 
     def step(self, *, policy: bool = True) -> None:
@@ -166,23 +202,31 @@ class PolicyLearner:
         agent.sets.settle()  # an average on its way still reads the masters
         lrs = {"policy": self.algorithm.lr, "critic": agent.critic_lr or self.algorithm.lr}
         norms = agent.optimizer.step(lrs, self._clock().minibatch, policy=policy)
-        for name, norm in norms.items():
-            if policy or name != "policy":
-                self.note({f"grad_norm_{name}": norm})
-        self._finite(norms)
+        clock = self._clock()
+
+        def told() -> None:
+            found = {k: float(v) for k, v in norms.items()}
+            mine = {f"grad_norm_{k}": v for k, v in found.items() if policy or k != "policy"}
+            self._note(mine)
+            self._finite(found, clock)
+
+        self._noted.append(told)
+        if not any(n.is_cuda for n in norms.values()):
+            _ = self.log  # nothing to wait for: refused before the next step
         agent.sets.publish("policy")
         agent.sets.publish("critic")
         if policy:
             self._taken += 1
             self._tick("minibatch")
 
-    def _finite(self, norms: dict[str, float]) -> None:
-        """A step along such a gradient would leave weights that are NaN for good. The run stops
-        here; what was written stands, and counts in a study (evaluation protocol, section 4)."""
+    def _finite(self, norms: Mapping[str, float], clock: Clock) -> None:
+        """A step along such a gradient would leave weights that are NaN for good, and is not taken.
+        The run stops with this update, at the latest when its log is read; what was written stands,
+        and counts in a study (evaluation protocol, section 4)."""
         for name, norm in norms.items():
             if not math.isfinite(norm):
                 raise UserError(
-                    f"update {self._clock().update + 1}: the gradient of the {name} is {norm}, so"
+                    f"update {clock.update + 1}: the gradient of the {name} is {norm}, so"
                     " the run has diverged; lower algorithm.lr, scale the rewards down, or set"
                     " model.dtype to float32"
                 )
@@ -195,13 +239,19 @@ class PolicyLearner:
     def epoch_done(self) -> None:
         self._tick("epoch")
 
-    def note(self, metrics: dict[str, float]) -> None:
+    def note(self, metrics: Mapping[str, float]) -> None:
         """Mean over the calls of an update, logged as update/NAME."""
+        found = dict(metrics)
+        self._noted.append(lambda: self._note(found))
+
+    def _note(self, metrics: Mapping[str, float], without: Iterable[str] = ()) -> None:
         for k, v in metrics.items():
+            if k in without:
+                continue
             key = k if "/" in k else f"update/{k}"
             n, mean = self._sums.get(f"n {key}", 0.0) + 1.0, self._sums.get(key, 0.0)
             self._sums[f"n {key}"], self._sums[key] = n, mean + (v - mean) / n
-            self.log[key] = self._sums[key]
+            self._log[key] = self._sums[key]
 
     # ---- what second-order methods need; vectors are lists of local tensors
     def gradient(self) -> list[Tensor]:
@@ -211,7 +261,7 @@ class PolicyLearner:
         # copies: the optimizer sums the next gradients in the same memory
         out = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.parameters]
         self.agent.optimizer.zero()
-        self._finite({"policy": math.sqrt(self.dot(out, out))})
+        self._finite({"policy": math.sqrt(self.dot(out, out))}, self._clock())
         return out
 
     def dot(self, a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
@@ -233,7 +283,11 @@ class PolicyLearner:
         self.agent.sets.publish("policy")
 
     def _microbatches(self, minibatch: Minibatch) -> Iterator[Minibatch]:
-        for index in torch.arange(len(minibatch.weights)).split(self.agent.microbatch):
+        n = len(minibatch.weights)
+        if n <= self.agent.microbatch:
+            yield minibatch
+            return
+        for index in torch.arange(n).split(self.agent.microbatch):
             yield minibatch.rows(index)
 
     def _log_distribution(self, mb: Minibatch) -> Tensor:

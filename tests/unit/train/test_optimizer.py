@@ -46,3 +46,28 @@ def test_fp32_weights_keep_their_own_gradients() -> None:
     kept = p.grad
     optimizer.gather_gradients()
     assert p.grad is kept
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_step_that_is_left_out_on_the_device(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of a GPU, which CPUs have too, reads the flag; weights, moments and the number of
+    steps stay as they are."""
+    p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
+    optimizer = MasterOptimizer(
+        {"policy": [p], "critic": [q]}, {"policy": [p], "critic": [q]}, OptimizerSettings(), 9
+    )
+    optimizer.adam = torch.optim.AdamW(
+        [{"params": ps, "name": n} for n, ps in optimizer.groups.items()], lr=0.0, fused=True
+    )
+    monkeypatch.setattr(MasterOptimizer, "_on_device", lambda self, norms: list(norms.values()))
+    lrs = {"policy": 0.1, "critic": 0.1}
+    weights, steps = [], []
+    for size in (1.0, bad, 1.0):
+        p.grad, q.grad = torch.full((3,), size), torch.full((2,), 0.5)
+        norms = optimizer.step(lrs, 0)
+        assert bool(norms["policy"].isfinite()) == (size == 1.0) and p.grad is None
+        weights.append((p.detach().clone(), q.detach().clone()))
+        steps.append(float(optimizer.adam.state[p]["step"]))
+    assert torch.equal(weights[0][0], weights[1][0]) and torch.equal(weights[0][1], weights[1][1])
+    assert steps == [1.0, 1.0, 2.0]
+    assert (weights[2][0] < weights[1][0]).all() and (weights[2][1] < weights[1][1]).all()
