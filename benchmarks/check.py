@@ -57,8 +57,7 @@ def _of_file(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     here = f"{name}.json"
     if result["page"] != PAGE:
         yield f"{here}: its page is {result['page']}, not {PAGE}"
-    if not re.fullmatch(r"[0-9a-f]{7,40}", result["commit"]):
-        yield f"{here}: commit '{result['commit']}' is no hash of a clean tree"
+    yield from _of_commit(here, result["commit"])
     if lacking := [p for p in NEEDED if p not in result["versions"]]:
         yield f"{here}: versions lack {', '.join(lacking)}"
     if result["date"] > datetime.date.today().isoformat():
@@ -71,8 +70,14 @@ def _of_file(name: str, result: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: each row needs a name of its own"
         seen.add(row.get("row", ""))
         yield from _of_card(where, row["card"])
+        yield from _of_commit(where, row.get("commit", result["commit"]))
         yield from _of_spread(where, row)
         yield from _of_command(where, name, row["command"])
+
+
+def _of_commit(where: str, commit: str) -> Iterator[str]:
+    if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
+        yield f"{where}: commit '{commit}' is no hash of a clean tree"
 
 
 def _of_card(where: str, card: str) -> Iterator[str]:

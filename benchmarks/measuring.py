@@ -93,6 +93,7 @@ def arguments(
     )
     p.add_argument("--out", type=Path, default=ROOT / f"benchmarks/results/{name}.json")
     p.add_argument("--commit", default=None, help="default: of the working tree")
+    p.add_argument("--keep", action="store_true", help="rows of other commits stay in the file")
     if rows:
         p.add_argument("--only", nargs="+", choices=rows, metavar="ROW", help=", ".join(rows))
     p.add_argument(
@@ -120,7 +121,8 @@ def command(name: str, *words: str) -> str:
 class Results:
     """A result file (`benchmarks.render` says what is in it), written anew after every row. Rows
     and notes that a file of the same commit has already stay, unless a row has its name: a run
-    can be made in parts, and notes be written into the file."""
+    can be made in parts, and notes be written into the file. With `keep` those of another commit
+    stay too, and each of them names it."""
 
     def __init__(
         self,
@@ -129,14 +131,17 @@ class Results:
         commit_: str | None,
         tables: list[dict[str, Any]],
         notes: Sequence[str] = (),
+        keep: bool = False,
     ) -> None:
         self.name, self.out, self.commit = name, out, commit_ or commit()
         self.tables, self.notes = tables, list(notes)
         self.rows: list[dict[str, Any]] = []
         if out.exists():
             before = json.loads(out.read_text(encoding="utf-8"))
-            if before["commit"] == self.commit:
-                self.rows = before["rows"]
+            if keep or before["commit"] == self.commit:
+                known = {"commit": before["commit"], "versions": before["versions"]}
+                other = {} if before["commit"] == self.commit else known
+                self.rows = [other | r for r in before["rows"]]
                 self.notes += [n for n in before["notes"] if n not in self.notes]
             else:
                 say(f"{out.name} is of commit {before['commit']}: begun anew")

@@ -149,7 +149,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for name in names:
             parent.tell(row=measure(name, args))
         return
-    results = Results("memory", args.out, args.commit, TABLES)
+    results = Results("memory", args.out, args.commit, TABLES, keep=args.keep)
     if args.tiny:
         for name in names:
             add(results, measure(name, args))

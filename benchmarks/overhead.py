@@ -202,7 +202,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for row in rows(args, parent.ready):
             parent.tell(row=row)
         return
-    results = Results("overhead", args.out, args.commit, TABLES)
+    results = Results("overhead", args.out, args.commit, TABLES, keep=args.keep)
     for row in rows(args, lambda: None):
         results.add(row, tuple(TETHERS))
 

@@ -17,6 +17,7 @@ A result file:
 | `tables` | in order: {`title`, `rows`: kinds shown, `columns`: {key of a row: head}, `text`} |
 | `notes` | sentences printed above the tables |
 
+A row of another commit than the file's has `commit` and `versions` of its own.
 A value is text, a number, null, a list of numbers, or {`mean`, `values`, `low`, `high`}. No torch,
 no GPU, no network.
 """
@@ -145,7 +146,8 @@ def render(result: Mapping[str, Any]) -> str:
     lines = [
         f"Measured on {result['card']}, {result['date']}, at commit {result['commit']}; "
         + ", ".join(f"{k} {v}" for k, v in sorted(result["versions"].items()))
-        + ".",
+        + "."
+        + _elsewhere(result["rows"]),
         "",
     ]
     for note in result["notes"]:
@@ -164,6 +166,7 @@ def render(result: Mapping[str, Any]) -> str:
             cells = [shown(r[k]) for k in table["columns"]]
             lines.append("| " + " | ".join([*cells, ", ".join(map(str, r["seeds"]))]) + " |")
             about = f"{r['card']}, {r['date']}"
+            about += f", commit {r['commit']}" if "commit" in r else ""
             known = commands.setdefault(r["command"], [])
             if about not in known:
                 known.append(about)
@@ -172,6 +175,15 @@ def render(result: Mapping[str, Any]) -> str:
     lines += [f"{c}\n    # {'; '.join(about)}" for c, about in commands.items()]
     lines += ["```", "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _elsewhere(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Which rows another commit gave."""
+    found: dict[str, list[str]] = {}
+    for r in rows:
+        if "commit" in r:
+            found.setdefault(r["commit"], []).append(str(r["row"]))
+    return "".join(f" At commit {c}: {', '.join(names)}." for c, names in found.items())
 
 
 def pages(root: Path) -> dict[Path, str]:

@@ -239,7 +239,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.worker:
         measure(args.worker, args, Parent())
         return
-    results = Results("rollout", Path(args.out), args.commit, TABLES)
+    results = Results("rollout", Path(args.out), args.commit, TABLES, keep=args.keep)
     if args.tiny:
         for row in (r for name in args.models for r in measure(name, args, None)):
             results.add(row)

@@ -177,7 +177,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for found in measure(args.worker, cases[args.worker], args, parent.ready):
             parent.tell(row=found)
         return
-    results = Results("step", args.out, args.commit, TABLES)
+    results = Results("step", args.out, args.commit, TABLES, keep=args.keep)
     if args.tiny:
         for case, kinds in cases.items():
             for found in measure(case, kinds, args, lambda: None):

@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder")
     p.add_argument("--commit", default=None, help="default: of the working tree")
+    p.add_argument("--keep", action="store_true", help="rows of other commits stay in the files")
     p.add_argument("--only", nargs="+", metavar="PROGRAM:ROW", help="default: everything")
     p.add_argument("--tiny", action="store_true", help="does the program run?")
     return p
@@ -48,7 +49,9 @@ def main(words: Sequence[str] | None = None) -> None:
     results: dict[str, Results] = {}
     of: dict[Worker, str] = {}
     for name, rows in chosen(args.only).items():
-        results[name] = Results(name, args.out / f"{name}.json", args.commit, PROGRAMS[name].TABLES)
+        results[name] = Results(
+            name, args.out / f"{name}.json", args.commit, PROGRAMS[name].TABLES, keep=args.keep
+        )
         of |= dict.fromkeys(PROGRAMS[name].workers(rows, more), name)
 
     def add(worker: Worker, row: dict[str, Any]) -> None:

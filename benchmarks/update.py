@@ -112,7 +112,7 @@ def every_row() -> tuple[str, ...]:
 
 def main(words: Sequence[str] | None = None) -> None:
     args = parser().parse_args(words)
-    results = Results("update", args.out, args.commit, TABLES)
+    results = Results("update", args.out, args.commit, TABLES, keep=args.keep)
     for name in args.only or NAMES:
         results.add(measure(name, args.tiny), NAMES)
 

@@ -191,7 +191,7 @@ def main(words: Sequence[str] | None = None) -> None:
             algorithm = args.worker.removeprefix("ours-")
             sides.ours(algorithm, args.folder, args.tiny, args.settings, parent)
         sides.theirs(args.worker, args.folder, args.tiny, parent)
-    results = Results("vs_trl", args.out, args.commit, TABLES, NOTES)
+    results = Results("vs_trl", args.out, args.commit, TABLES, NOTES, args.keep)
     wanted = [r for r in ROWS if r in (args.only or ROWS)]
     missing = set(wanted)
     with tempfile.TemporaryDirectory() as place:

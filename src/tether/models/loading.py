@@ -60,7 +60,7 @@ def load_language_model(
     if not settings.dropout:
         silence_module(module)
     if settings.gradient_checkpointing:
-        recompute_activations(core_of(module))
+        recompute_activations(core_of(module), random=settings.dropout or _jitters(config))
     seq2seq = bool(getattr(config, "is_encoder_decoder", False))
     tokenizer.padding_side = "right" if seq2seq else "left"
     stops = dict.fromkeys((int(tokenizer.eos_token_id), *stop_ids(tokenizer, stop)))
@@ -71,10 +71,19 @@ def load_language_model(
     return lm
 
 
-def recompute_activations(core: Any) -> None:
-    """Recompute activations in the backward pass (the verb was renamed within transformers 5)."""
+def recompute_activations(core: Any, random: bool = True) -> None:
+    """Recompute activations in the backward pass (the verb was renamed within transformers 5).
+
+    random: layers draw numbers (dropout), so a second pass must draw the same. Where they draw none
+    the state of the generators is not read, for which every layer would wait for the device.
+    """
     enable = getattr(core, "activation_checkpointing_enable", core.gradient_checkpointing_enable)
-    enable({"use_reentrant": False})
+    enable({"use_reentrant": False, "preserve_rng_state": random})
+
+
+def _jitters(config: Any) -> bool:
+    """Whether routers of experts add noise in train mode (Switch Transformers and others)."""
+    return any("jitter" in k and v for k, v in config.to_dict().items())
 
 
 def _facts(lm: LanguageModel, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Any]:

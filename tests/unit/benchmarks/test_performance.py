@@ -186,6 +186,21 @@ def test_a_result_file_is_whole_after_every_row(tmp_path: Path) -> None:
     assert [(r["row"], r["v"]) for r in found] == [("a", 2), ("b", 3)]
 
 
+def test_rows_of_another_commit_stay_where_that_is_asked_and_say_so(tmp_path: Path) -> None:
+    table = {"title": "T", "rows": ["x"], "columns": {"v": "V"}, "text": ""}
+    file = tmp_path / "some.json"
+    for commit, name, keep in (("aaa", "a", False), ("bbb", "b", True), ("ccc", "c", True)):
+        results = measuring.Results("some", file, commit, [table], keep=keep)
+        results.add({"kind": "x", "row": name, "v": 1, "command": name})
+    found = read(file)
+    assert [r.get("commit", found["commit"]) for r in found["rows"]] == ["aaa", "bbb", "ccc"]
+    text = render(found)
+    assert "at commit ccc; " in text and " At commit aaa: a. At commit bbb: b." in text
+    assert "commit bbb" in text.split("Commands of the rows")[1]
+    measuring.Results("some", file, "ddd", [table]).add(found["rows"][2])
+    assert [r["row"] for r in read(file)["rows"]] == ["c"]
+
+
 def test_notes_written_into_a_file_stay_while_its_commit_does(tmp_path: Path) -> None:
     table = {"title": "T", "rows": ["x"], "columns": {"v": "V"}, "text": ""}
     file = tmp_path / "some.json"

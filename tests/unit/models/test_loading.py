@@ -12,6 +12,7 @@ from tests.conftest import shared
 from tests.models_for_tests import EOS, PAD, byte_tokenizer, some_sequences, tiny_module
 from tether.config.errors import UserError
 from tether.config.run import LoraSettings, ModelSettings
+from tether.models.language_model import LanguageModel
 from tether.models.loading import load_language_model, resolve_dtype
 from tether.models.scoring import score_all
 
@@ -91,16 +92,29 @@ def test_missing_cuda_is_said(tmp_path: Path) -> None:
         load_language_model(ModelSettings(path=saved(tmp_path), device="cuda"))
 
 
-def test_recomputed_activations_give_the_same_gradient(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dropout", [False, True])
+def test_recomputed_activations_give_the_same_gradient(tmp_path: Path, dropout: bool) -> None:
+    """With dropout the second pass draws what the first one drew; without, nobody reads the state
+    of the generators."""
     path, grads = saved(tmp_path), []
     for recompute in (False, True):
         lm = load_language_model(
-            ModelSettings(path=path, device="cpu", gradient_checkpointing=recompute)
+            ModelSettings(
+                path=path, device="cpu", gradient_checkpointing=recompute, dropout=dropout
+            )
         )
+        if recompute:
+            (how,) = {m._gradient_checkpointing_func for m in layers(lm)}
+            assert how.keywords["preserve_rng_state"] is dropout
         with lm.updating():
+            torch.manual_seed(0)
             lm.forward(some_sequences(lm))[0].square().mean().backward()
         grads.append(torch.cat([p.grad.flatten() for p in lm.module.parameters()]))
     torch.testing.assert_close(grads[0], grads[1])
+
+
+def layers(lm: LanguageModel) -> list[Any]:
+    return [m for m in lm.module.modules() if hasattr(m, "_gradient_checkpointing_func")]
 
 
 @pytest.mark.slow
