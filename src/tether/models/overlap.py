@@ -1,12 +1,13 @@
-"""Averages in CPU memory of weights on a device, taken while the device goes on.
+"""Averages that are taken while the device goes on; who is about to write the weights, or to read
+the average, calls `finish` first.
 
-The weights are copied to page-locked memory on a stream of their own and averaged by a thread; who
-is about to write them, or to read the average, calls `finish` first.
+`Overlap`: in CPU memory. The weights are copied to page-locked memory on a stream of their own and
+averaged by a thread. `Aside`: on the device, on a stream of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -61,3 +62,30 @@ def _average(
     with beside():
         arrived.synchronize()
     w.lerp_(target, staged, by)
+
+
+class Aside:
+    """Beside the next forward pass, which leaves most of the memory's bandwidth unused."""
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        self._done: torch.cuda.Event | None = None
+
+    @torch.no_grad()
+    def start(self, target: Sequence[Tensor], source: Sequence[Tensor], by: float) -> None:
+        """target <- target + by (source - target), later. Lists of one CUDA device, fp32."""
+        self.finish()
+        device = target[0].device
+        if self._stream is None or self._stream.device != device:
+            self._stream = torch.cuda.Stream(device)
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._stream):
+            torch._foreach_lerp_(target, source, by)  # in place: no memory of this stream's own
+            self._done = torch.cuda.Event()
+            self._done.record(self._stream)
+
+    def finish(self) -> None:
+        """What is launched from here on comes after; the host does not wait."""
+        done, self._done = self._done, None
+        if done is not None and self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_event(done)

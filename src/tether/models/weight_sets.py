@@ -24,7 +24,7 @@ from tether.distributed.shards import reshard
 from tether.models.critic import Critic
 from tether.models.language_model import LanguageModel
 from tether.models.loading import load_beside
-from tether.models.overlap import Overlap
+from tether.models.overlap import Aside, Overlap
 from tether.types import Move, Until
 
 BUFFER = "buffer:"
@@ -49,7 +49,7 @@ class WeightSets:
         """copies: "cpu" keeps every set that does not train in pinned memory, and an average of
         the policy there is on its way until somebody needs it (`settle`)."""
         self.lm, self.critic, self._copies = lm, critic, copies
-        self._overlap = Overlap()
+        self._overlap, self._aside = Overlap(), Aside()
         self.live = "policy"
         self.counts: Counter[str] = Counter()
         self._sets: dict[str, w.WeightSet] = {}
@@ -80,6 +80,7 @@ class WeightSets:
     def settle(self) -> None:
         """Wait for an average on its way. Call it before masters are written."""
         self._overlap.finish()
+        self._aside.finish()
 
     def _copy(self, source: w.WeightSet, device: str | None = None) -> w.WeightSet:
         place = device or self._copies or str(self.lm.device)
@@ -106,10 +107,9 @@ class WeightSets:
         """Make a set, or make a known one resident. A new set starts as `initial`, or as the
         weights of `source` (folder or hub id).
 
-        device: "cpu" = pinned host memory; default: where `copies` says, else the policy's
-        device. A source of another
-        architecture, or any source where the policy is an adapter, becomes a resident module
-        without a movable set; its vocabulary must be the policy's.
+        device: "cpu" = pinned host memory; default: where `copies` says, else the policy's device.
+        A source of another architecture, or any where the policy is an adapter, becomes a resident
+        module without a movable set; its vocabulary must be the policy's.
         """
         if name not in self.sets:
             start = self.sets["policy" if name == "initial" else "initial"]
@@ -203,7 +203,8 @@ class WeightSets:
         if alone and self._overlap.takes(target, source, move.by):
             self._overlap.start(target, source, move.by)
         elif move.where is None and 0 < move.by < 1 and (found := self._alike(move)):
-            torch._foreach_lerp_(*found, move.by)
+            later = alone and found[0][0].is_cuda
+            (self._aside.start if later else torch._foreach_lerp_)(*found, move.by)
         else:
             w.lerp_(target, source, move.by, move.where)
 
