@@ -1,4 +1,4 @@
-"""An average on the device is taken beside what comes next, and is the one that is taken at once."""
+"""An average on the device is taken beside what comes next, and equals the one taken at once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def averages() -> tuple[torch.Tensor, torch.Tensor]:
     for _ in range(STEPS):
         aside.finish()  # masters are about to be written
         torch._foreach_add_(list(masters.values()), 1.0)
-        aside.start(list(here.values()), list(masters.values()), 1 - DECAY)
         w.lerp_(there, masters, 1 - DECAY)
+        aside.start(list(here.values()), list(masters.values()), 1 - DECAY)
     aside.finish()
     torch.cuda.synchronize()
     return here["a"], there["a"]
