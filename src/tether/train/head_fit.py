@@ -98,7 +98,7 @@ def fit(
             for start in range(0, len(items), micro):
                 part = losses(items[start : start + micro]).sum() / len(items)
                 part.backward()  # type: ignore[no-untyped-call]
-                optimizer.gather_gradients()
+                optimizer.add_gradients()
                 loss += float(part.detach())
             if not math.isfinite(loss):
                 raise UserError(f"the loss is {loss} at step {step + 1} of {steps}; lower lr")

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from tether.config.run import OptimizerSettings
-from tether.core.weights import local
 from tether.distributed.total import total, world_size
+from tether.train.gradients import GradientSums
 
 GROUPS = ("policy", "critic")
-AT_ONCE = 64
-"""Tensors in one launch where a launch needs memory."""
 
 
 class MasterOptimizer:
@@ -36,8 +34,14 @@ class MasterOptimizer:
     ) -> None:
         self.settings, self.total_steps = settings, total_steps
         self.groups, self.working = groups, working
-        self._low: list[tuple[Tensor, Tensor, Tensor]] | None = None
-        """Masters apart from their working tensors, and where their gradients are summed."""
+        self.sums = {n: GradientSums(ps, working[n]) for n, ps in groups.items()}
+        self._rest = {
+            n: [p for p, w in zip(ps, working[n], strict=True) if p is w]
+            for n, ps in groups.items()
+        }
+        """Masters that are their own working tensors: autograd sums their gradients."""
+        self._moments: dict[str, tuple[list[Tensor], ...]] = {}
+        """Of a group: masters, their two moments and numbers of steps, each in one order."""
         on_gpu = any(p.is_cuda for ps in groups.values() for p in ps)
         self.adam = torch.optim.AdamW(
             [{"params": ps, "name": name} for name, ps in groups.items()],
@@ -49,35 +53,16 @@ class MasterOptimizer:
             foreach=None if on_gpu else True,
         )
 
+    def add_gradients(self) -> None:
+        """Move fresh gradients of working tensors to their fp32 sums, after every microbatch."""
+        for sums in self.sums.values():
+            sums.gather()
+
     def gather_gradients(self) -> None:
-        """Move fresh gradients of the working tensors into the masters' fp32 gradients."""
-        if self._low is None:
-            self._low = [
-                (master, work, torch.empty_like(master))
-                for name, masters in self.groups.items()
-                for master, work in zip(masters, self.working[name], strict=True)
-                if work is not master
-            ]
-        started: tuple[list[Tensor], list[Tensor]] = ([], [])
-        added: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for master, work, kept in self._low:
-            fresh = work.grad
-            if fresh is None:
-                continue
-            work.grad = None
-            to, of = started if master.grad is None else added
-            master.grad = kept
-            to.append(kept)
-            of.append(fresh)
-        # A model has hundreds of tensors: all at once, where one by one costs a launch each.
-        if started[0]:
-            torch._foreach_copy_(*_local(*started))
-        if added[0]:
-            to, of = _local(*added)
-            for i in range(0, len(to), AT_ONCE):  # fp32 copies of a few, not of a whole model
-                wide = [torch.empty_like(g) for g in to[i : i + AT_ONCE]]
-                torch._foreach_copy_(wide, of[i : i + AT_ONCE])
-                torch._foreach_add_(to[i : i + AT_ONCE], wide)
+        """The same, and let the masters have the sums as `.grad`."""
+        for sums in self.sums.values():
+            sums.gather()
+            sums.hand_over()
 
     def sum_over_ranks(self) -> None:
         if world_size() == 1:
@@ -91,18 +76,40 @@ class MasterOptimizer:
     def clip(self) -> dict[str, Tensor]:
         """Gradient norm by group, clipped apart: the critic's size must not scale the policy."""
         norms = {}
-        for name, masters in self.groups.items():
-            grads = [p.grad for p in masters if p.grad is not None]
+        for name in self.groups:
+            grads = self._gradients(name)
             if not grads:
                 norms[name] = torch.zeros(())
                 continue
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))  # type: ignore[attr-defined]
+            # a CPU adds a long vector up number by number in fp32: off by .5 % at 60 million
+            parts = grads if grads[0].is_cuda else self._gradients(name, each=True)
+            each = torch._foreach_norm(parts)  # type: ignore[attr-defined]
+            norm = torch.linalg.vector_norm(torch.stack(each))
             limit = self.settings.max_grad_norm
             if limit > 0:
                 scale = (limit / (norm + 1e-6)).clamp(max=1.0)
                 torch._foreach_mul_(grads, scale)  # type: ignore[attr-defined]
             norms[name] = norm
         return norms
+
+    def _whole(self, name: str) -> bool:
+        """Whether every master of a group has a gradient, and the sums are this rank's alone."""
+        sums = self.sums[name]
+        return (
+            world_size() == 1
+            and sums.whole == bool(sums.masters)
+            and all(p.grad is not None for p in self._rest[name])
+        )
+
+    def _gradients(self, name: str, each: bool = False) -> list[Tensor]:
+        """Of a group. each: a tensor for every master that has one; else one for all sums."""
+        sums = self.sums[name]
+        if not self._whole(name):
+            return [g for p in self.groups[name] if (g := p.grad) is not None]
+        rest = [g for p in self._rest[name] if (g := p.grad) is not None]
+        if sums.flat is None:
+            return rest
+        return [*sums.views, *rest] if each else [sums.flat, *rest]
 
     def factor(self, step: int) -> float:
         """Schedule factor of optimizer step number `step` (0-based)."""
@@ -115,11 +122,13 @@ class MasterOptimizer:
     def step(self, lrs: dict[str, float], step: int, *, policy: bool = True) -> dict[str, Tensor]:
         """One AdamW step at `lrs` (by group) times the schedule; returns the gradient norms. Where
         one is not finite no step is taken. On a GPU that is found there, and nobody waits."""
-        self.gather_gradients()
-        self.sum_over_ranks()
+        self.add_gradients()
+        known = self._known()
+        if not known:
+            self.gather_gradients()
+            self.sum_over_ranks()
         if not policy:
-            for p in self.groups["policy"]:
-                p.grad = None
+            self._drop("policy")
         norms = self.clip()
         self.adam.found_inf = None  # type: ignore[attr-defined]
         if there := self._on_device(norms):
@@ -131,9 +140,54 @@ class MasterOptimizer:
             return norms
         for group in self.adam.param_groups:
             group["lr"] = lrs[group["name"]] * self.factor(step)
-        self.adam.step()
+        if known:
+            for group in self.adam.param_groups:
+                self._adamw(group)
+        else:
+            self.adam.step()
         self.zero()
         return norms
+
+    def _known(self) -> bool:
+        """Whether AdamW's kernel can be called as it is: it is the fused one, every master has its
+        gradient, and all have moments. `Optimizer.step` finds its lists anew tensor by tensor,
+        which for a small model takes longer than the kernel does."""
+        for group in self.adam.param_groups:
+            name = group["name"]
+            if not (group["fused"] and self._whole(name)):
+                return False
+            if name in self._moments:
+                continue
+            order = [*self.sums[name].masters, *self._rest[name]]
+            states = [self.adam.state.get(p) for p in order]
+            if not all(states):
+                return False  # the first step makes them
+            keys = ("exp_avg", "exp_avg_sq", "step")
+            self._moments[name] = (order, *([s[k] for s in states if s] for k in keys))
+        return True
+
+    @torch.no_grad()
+    def _adamw(self, group: dict[str, Any]) -> None:
+        """A step of a group, as torch.optim's `_fused_adam` takes it."""
+        grads = self._gradients(group["name"], each=True)
+        if not grads:
+            return
+        found_inf = getattr(self.adam, "found_inf", None)
+        masters, averages, squares, steps = self._moments[group["name"]]
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            masters, grads, averages, squares, [], steps,
+            amsgrad=False, lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
+            weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
+            grad_scale=None, found_inf=found_inf,
+        )  # fmt: skip
+        if found_inf is not None:
+            torch._foreach_sub_(steps, [found_inf] * len(steps))
+
+    def _drop(self, name: str) -> None:
+        self.sums[name].zero()
+        for p in self.groups[name]:
+            p.grad = None
 
     def _on_device(self, norms: dict[str, Tensor]) -> list[Tensor]:
         """Those that one device holds, where all do that are anywhere but in CPU memory."""
@@ -142,8 +196,9 @@ class MasterOptimizer:
         return there if alike else []
 
     def zero(self) -> None:
-        for name, masters in self.groups.items():
-            for p in (*masters, *self.working[name]):
+        for name in self.groups:
+            self._drop(name)
+            for p in self.working[name]:
                 p.grad = None
 
     def clear(self, name: str) -> None:
@@ -163,6 +218,7 @@ class MasterOptimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if set(state) != set(self.groups):
             raise ValueError(f"optimizer groups differ: {sorted(state)} and {sorted(self.groups)}")
+        self._moments.clear()
         for name, ps in self.groups.items():
             for i, moments in state[name].items():
                 p = ps[int(i)]
@@ -170,9 +226,3 @@ class MasterOptimizer:
                     k: v.to(p.device) if k != "step" or p.is_cuda else v.cpu()
                     for k, v in moments.items()
                 }
-
-
-def _local(to: list[Tensor], of: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    if not hasattr(to[0], "to_local"):
-        return to, of
-    return [local(t) for t in to], [local(t) for t in of]

@@ -124,7 +124,7 @@ class PolicyLearner:
         def add(out: LossOutput) -> None:
             if gradient and out.loss.requires_grad:
                 out.loss.backward()
-                agent.optimizer.gather_gradients()
+                agent.optimizer.add_gradients()
             for k, v in (("loss", out.loss), *out.metrics.items()):
                 v = v.detach().float()
                 sums[k] = sums[k] + v if k in sums else v

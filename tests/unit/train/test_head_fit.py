@@ -94,6 +94,7 @@ def test_gradients_are_summed_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
 
     def step(self: MasterOptimizer, lrs: dict[str, float], step: int) -> dict[str, float]:
+        self.gather_gradients()
         (master,) = self.groups[head_fit.GROUP]
         assert master.grad is not None
         seen.append(master.grad.clone())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from tether.config.run import OptimizerSettings
-from tether.train import optimizer as module
+from tether.train import gradients as module
 from tether.train.optimizer import MasterOptimizer
 
 
@@ -46,6 +48,100 @@ def test_fp32_weights_keep_their_own_gradients() -> None:
     kept = p.grad
     optimizer.gather_gradients()
     assert p.grad is kept
+
+
+def fused(settings: OptimizerSettings, **groups: tuple[list[Any], list[Any]]) -> MasterOptimizer:
+    """With the kernel of a GPU, which CPUs have too."""
+    optimizer = MasterOptimizer(
+        {n: masters for n, (masters, _) in groups.items()},
+        {n: working for n, (_, working) in groups.items()}, settings, 9,
+    )  # fmt: skip
+    optimizer.adam = torch.optim.AdamW(
+        [{"params": ps, "name": n} for n, ps in optimizer.groups.items()], lr=0.0, fused=True,
+        betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay,
+    )  # fmt: skip
+    return optimizer
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.5, 1e9])
+def test_steps_are_those_of_torch_optim(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that are known, one vector of gradients; a tensor that is its own master (a head in
+    fp32), one laid out otherwise, steps without the policy and without one tensor in between."""
+    settings = OptimizerSettings(max_grad_norm=limit, weight_decay=0.1)
+    torch.manual_seed(0)
+    starts = [torch.randn(5, 3), torch.randn(2), torch.randn(4, 7).t(), torch.randn(3)]
+
+    def model() -> tuple[list[Any], list[Any]]:
+        working = [nn.Parameter(t.bfloat16()) for t in starts[:3]]
+        head = nn.Parameter(starts[3].clone())
+        masters = [nn.Parameter(p.detach().float()) for p in working]
+        assert masters[2].stride() == (1, 7)
+        return [*masters, head], [*working, head]
+
+    mine = fused(settings, policy=model(), critic=model())
+    plain = {n: model()[0] for n in ("policy", "critic")}
+    adam = torch.optim.AdamW(
+        [{"params": ps} for ps in plain.values()], lr=0.1, fused=True, weight_decay=0.1,
+        betas=settings.betas, eps=settings.eps,
+    )  # fmt: skip
+    seen: list[str] = []
+    plainly = mine._adamw
+    monkeypatch.setattr(mine, "_adamw", lambda g: (seen.append(g["name"]), plainly(g)))
+    quick = 0
+    for k in range(6):
+        policy, every = k != 3, k != 4
+        for name, masters in plain.items():
+            for i, p in enumerate(masters):
+                p.grad = None
+                if i == 1 and not every:
+                    continue
+                for _ in range(2):  # microbatches
+                    g = torch.randn(p.shape) * (i + 1)
+                    work = mine.working[name][i]
+                    g = g.to(work.dtype)
+                    work.grad = g.clone() if work.grad is None else work.grad + g
+                    kept = torch.zeros_like(p) if p.grad is None else p.grad  # in the layout of p
+                    p.grad = kept.add_(g.float())
+                    if i < 3:
+                        mine.add_gradients()
+            if limit > 0:
+                torch.nn.utils.clip_grad_norm_(masters, limit)
+        for p in plain["policy"]:
+            p.grad = p.grad if policy else None
+        adam.step()
+        before = len(seen)
+        mine.step({"policy": 0.1, "critic": 0.1}, 0, policy=policy)
+        quick += len(seen) > before
+        for name, masters in plain.items():
+            for i, (a, b) in enumerate(zip(mine.groups[name], masters, strict=True)):
+                assert torch.allclose(a, b, rtol=1e-5, atol=1e-6), (k, name, i)
+                assert float(mine.adam.state[a]["step"]) == float(adam.state[b]["step"])
+    assert quick == 4  # all but the first, which makes the moments, and the one that lacks a tensor
+    again = fused(settings, policy=model(), critic=model())
+    again.load_state_dict(mine.state_dict())
+    assert torch.equal(
+        again.adam.state[again.groups["critic"][2]]["exp_avg"],
+        mine.adam.state[mine.groups["critic"][2]]["exp_avg"],
+    )
+
+
+def test_moments_that_are_loaded_are_the_ones_that_move() -> None:
+    """Lists that were known are not those of before."""
+    masters, working = pair(3, 2)
+    mine = fused(OptimizerSettings(), policy=(masters, working))
+
+    def step() -> None:
+        for p in working:
+            p.grad = torch.ones_like(p)
+        mine.step({"policy": 0.1}, 0)
+
+    step()
+    state = {k: {i: dict(m) for i, m in v.items()} for k, v in mine.state_dict().items()}
+    saved = {i: {k: t.clone() for k, t in m.items()} for i, m in state["policy"].items()}
+    step()
+    mine.load_state_dict({"policy": saved})
+    step()
+    assert [float(mine.adam.state[p]["step"]) for p in masters] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
