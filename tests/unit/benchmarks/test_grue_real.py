@@ -1,5 +1,5 @@
-"""The real runs of the benchmark: spans are corrupted as T5 says, the study has the cells that it
-names, and the archives of its groups make one benchmark."""
+"""The real runs of the benchmark: the study has the cells that it names, and the archives of its
+groups make one benchmark."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import grue_real
 from benchmarks.collect_grue import SOURCES
-from benchmarks.denoising import corrupted, counts, rate, spans
 from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
 from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
 from benchmarks.parts import cut, packed
@@ -57,35 +55,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             write_rows(tmp_path / "data" / task / f"{split}.jsonl.gz", rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def test_noise_is_fifteen_percent_in_spans_of_three() -> None:
-    assert counts(256) == (38, 13)  # .15 * 256 = 38.4; 38 / 3 = 12.7
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        mask = spans(256, rng)
-        assert mask.sum() == 38 and not mask[0]
-        assert (mask & ~np.concatenate([[False], mask[:-1]])).sum() == 13
-
-
-def test_input_and_target_hold_the_window_between_them() -> None:
-    window = np.arange(10, 74)
-    ids, labels = corrupted(window, first=999, end=1, rng=np.random.default_rng(0))
-    noise, count = counts(64)
-    assert len(ids) == 64 - noise + count + 1 and len(labels) == noise + count + 1
-    assert ids[-1] == labels[-1] == 1
-    kept = [i for i in [*ids, *labels] if 10 <= i < 74]
-    assert sorted(kept) == list(window)
-    assert [i for i in ids if i > 900] == [999 - k for k in range(count)]
-    # sentinel k of the input is followed, in the target, by what it stands for
-    at = list(ids).index(998)
-    span = list(labels)[list(labels).index(998) + 1]
-    assert ids[at - 1] + 1 == span
-
-
-def test_the_rate_rises_then_falls_to_a_tenth() -> None:
-    assert rate(0.025, 1.0) == pytest.approx(0.5)
-    assert rate(0.05, 1.0) == pytest.approx(1.0) and rate(1.0, 1.0) == pytest.approx(0.1)
 
 
 def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
