@@ -218,14 +218,27 @@ def plan_of(asked: Asked) -> Plan:
         overrides=[*asked.overrides, *(f"--after.{step}=true" for step in asked.after)],
     )
     _check_references(plan)
-    if any(o.startswith("--after.") for o in plan.overrides) and not any(
-        tuned(plan, t, m) for t in tasks for m in methods.values()
-    ):
-        raise UserError(
-            "--after measures for methods that train on a reward what the weights that they start "
-            "from give without training; --methods names none (ppo, supervised+nlpo ...)"
-        )
+    _check_after(plan, asked.settings)
     return plan
+
+
+def _check_after(plan: Plan, file: Path | None) -> None:
+    """Raises UserError: `after` where no method of a task trains on a reward, so that nothing would
+    be measured."""
+    on = any(o.startswith("--after.") for o in plan.overrides)
+    of_task = {t: any(tuned(plan, t, m) for m in plan.methods.values()) for t in plan.tasks}
+    idle = [t for t in plan.tasks if not of_task[t]]
+    terms = plan.terms
+    asking = [t for t in idle if terms[t].all.get("after") or terms[t].tuned.get("after")]
+    where = "--after"
+    if asking:
+        where = f"after in {file} ({', '.join(asking)})"
+    elif not (on and len(idle) == len(plan.tasks)):
+        return
+    raise UserError(
+        f"{where} measures for methods that train on a reward what the weights that they start "
+        "from give without training; --methods names none (ppo, supervised+nlpo ...)"
+    )
 
 
 def _check_references(plan: Plan) -> None:
