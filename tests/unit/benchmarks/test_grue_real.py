@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import grue_real
+from benchmarks import grue_real, grue_travel
 from benchmarks.collect_grue import SOURCES
-from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
+from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
 from benchmarks.parts import cut, packed
 from tether.config.errors import UserError
@@ -21,40 +21,6 @@ from tether.studies.grue import run as running
 from tether.studies.grue.cells import settings_of
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import chosen
-
-ROWS: dict[str, dict[str, Any]] = {
-    "commongen": {"concepts": ["dog", "run"], "references": ["A dog runs {i}.", "Dogs run {i}."]},
-    "fairytaleqa": {"question": "who {i} ?", "answers": ["a fox"], "context": "a fox ran {i}."},
-    "multi30k": {"en": "A dog {i}.", "de": "Ein Hund {i}."},
-    "imdb": {"text": "a good film that {i} was long", "label": 1},
-    "dailydialog": {
-        "utterances": ["hi {i}", "hello", "how are you", "fine", "good", "bye {i}"],
-        "act": [1, 1, 2, 1, 1, 4],
-        "emotion": [0, 0, 0, 0, 0, 0],
-    },
-    "scitldr": {"source": ["We study {i}."], "target": ["A study {i}."]},
-}
-
-
-def filled(value: Any, i: str) -> Any:
-    if isinstance(value, str):
-        return value.replace("{i}", i)
-    if isinstance(value, list):
-        return [filled(v, i) for v in value]
-    return value
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a small set of every task."""
-    for task, row in ROWS.items():
-        for split in SPLITS[task]:
-            rows = [{k: filled(v, f"{split}{i}") for k, v in row.items()} for i in range(8)]
-            if task == "commongen":
-                rows = [{**r, "concepts": ["dog", f"{split}{i}"]} for i, r in enumerate(rows)]
-            write_rows(tmp_path / "data" / task / f"{split}.jsonl.gz", rows)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
@@ -143,10 +109,13 @@ def test_starts_of_finished_methods_do_not_travel(place: Path) -> None:
     for method in METHODS[2:5]:
         name = method.replace("+", "-")
         finish(jobs[f"imdb/{name}-seed1"], adapter=False, policy=False)
-    files, left = grue_real.starts(made, 10_000)
+    files, left = grue_travel.starts(made, 10_000)
     assert [f.as_posix() for f in files] == ["runs/imdb/supervised-seed0/adapter/w.safetensors"]
     assert left == ["commongen/supervised-seed0"]
-    assert grue_real.starts(made, 10)[1] == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
+    assert grue_travel.starts(made, 10)[1] == [
+        "commongen/supervised-seed0",
+        "imdb/supervised-seed0",
+    ]
 
 
 def bundled(group: str, out: Path) -> None:
@@ -168,7 +137,7 @@ def bundled(group: str, out: Path) -> None:
     (Path("runs") / "anchors").mkdir()
     for task in GROUPS[group]:
         (Path("runs") / "anchors" / f"{task}.json").write_text("{}")
-    grue_real.bundle(group, out, Namespace(quick=False, seeds=[0, 1, 2]))
+    grue_travel.bundle(group, out, Namespace(quick=False, seeds=[0, 1, 2]))
 
 
 @pytest.mark.parametrize("folders_", [("o", "o"), ("a", "b")])
@@ -182,7 +151,7 @@ def test_the_records_of_both_groups_make_one_benchmark(
     there.mkdir()
     monkeypatch.chdir(there)
     for _ in range(2):  # taken twice is taken once
-        grue_real.unpack(outs)
+        grue_travel.unpack(outs)
     found = {f.stem: json.loads(f.read_text()) for f in Path("runs").glob("*.json")}
     assert set(found["grue"]["tasks"]) == {t for g in GROUPS.values() for t in g}
     assert len(found["grue"]["cells"]) == 88 and len(found["grue"]["anchors"]) == 6
@@ -205,11 +174,11 @@ def test_what_has_been_mended_since_stays_mended(place: Path) -> None:
     stale = {"imdb/ppo-seed0": {"error": "stale"}, "imdb/ppo-seed1": {"error": "mended since"}}
     failures.write_text(json.dumps({**theirs, **stale}))
     repeated.write_text('["commongen/supervised-seed0", "imdb/supervised-seed0"]')
-    grue_real.bundle("t5", place / "o", Namespace(quick=False, seeds=[0, 1, 2]))
+    grue_travel.bundle("t5", place / "o", Namespace(quick=False, seeds=[0, 1, 2]))
     here = {"imdb/ppo-seed0": {"error": "x"}}
     failures.write_text(json.dumps({**here, "commongen/ppo-seed2": {"error": "mended there"}}))
     repeated.write_text('["imdb/supervised-seed2"]')
-    grue_real.unpack([place / "o"])
+    grue_travel.unpack([place / "o"])
     assert json.loads(failures.read_text()) == {**here, **theirs}
     known = json.loads(repeated.read_text())
     assert known == ["imdb/supervised-seed2", "commongen/supervised-seed0"]
@@ -230,21 +199,21 @@ def test_an_archive_of_another_benchmark_changes_nothing(place: Path) -> None:
     before = files()
     assert {"runs/anchors/commongen.json", "runs/commongen/ppo-seed0/record.jsonl"} < set(before)
     with pytest.raises(UserError, match=r"declares margin 0\.5, and the archive 0\.01"):
-        grue_real.unpack([place / "o"])
+        grue_travel.unpack([place / "o"])
     assert files() == before
 
 
 def test_a_folder_without_its_archives_is_named(place: Path) -> None:
     with pytest.raises(UserError, match=r"--from .*ot5 is no folder"):
-        grue_real.unpack([place / "ot5"])
+        grue_travel.unpack([place / "ot5"])
     (place / "empty").mkdir()
     with pytest.raises(UserError, match="holds no list of pieces"):
-        grue_real.unpack([place / "empty"])
+        grue_travel.unpack([place / "empty"])
     (place / "x.bin").write_bytes(b"0" * 100)
     for piece in cut(packed(place, [place / "x.bin"]), place / "o", "t5"):
         piece.unlink()
     with pytest.raises(UserError, match=r"t5\.tar\.xz-00 is not there, and t5\.json names it"):
-        grue_real.unpack([place / "o"])
+        grue_travel.unpack([place / "o"])
 
 
 def test_what_is_measured_later_is_declared_and_what_failed_is_written(
@@ -298,5 +267,6 @@ def test_the_documented_calls_name_what_they_read() -> None:
     words = [x.split() for x in (grue_real.__doc__ or "").splitlines() if "grue_real " in x]
     calls = [grue_real.parser().parse_args([w for w in x[3:] if w != "..."]) for x in words]
     read = {call.action: [str(s) for s in call.sources] for call in calls}
+    assert read.pop("anchors") == [SOURCES["t5"]]
     assert read.pop("measure") == [*" ".join(SOURCES.values()).split(), "O"]
     assert read == {group: sources.split() for group, sources in SOURCES.items()}
