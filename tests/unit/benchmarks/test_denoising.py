@@ -29,6 +29,9 @@ from benchmarks.denoising import (
     train_tokenizer,
 )
 from benchmarks.parts import sha256
+from tether.config.run import ModelSettings
+from tether.models.loading import load_language_model
+from tether.models.weight_sets import WeightSets
 
 CPU = torch.device("cpu")
 
@@ -197,6 +200,23 @@ def test_it_learns_in_its_time_and_the_weights_are_one_set_of_bits(
     assert {v.dtype for v in stored.values()} == {torch.bfloat16}
     assert sum(f.stat().st_size for f in files) < 2.1 * facts["parameters"] + 50_000
     assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_cells_train_fp32_masters_of_these_bits(
+    dtype: str, texts: list[str], tokenizer: Any, tmp_path: Path
+) -> None:
+    """bfloat16 is what `auto` takes on a GPU; the study's settings say nothing else."""
+    out = tmp_path / "t5"
+    train(texts, tokenizer, out, seconds=0.1, quick=True)
+    kind: Any = dtype
+    lm = load_language_model(ModelSettings(path=str(out), dtype=kind, device="cpu"), seed=0)
+    masters = WeightSets(lm).sets["policy"]
+    (file,) = out.glob("*.safetensors")
+    stored = load_file(file)
+    assert masters and {m.dtype for m in masters.values()} == {torch.float32}
+    for name, value in stored.items():
+        assert torch.equal(masters[name.removeprefix("module.")], value.float()), name
 
 
 def test_texts_are_cut_on_all_cores_and_the_setting_stays(
