@@ -21,6 +21,8 @@ Those of IMDB and DailyDialog need the classifiers too (--tasks leaves them out)
 otherwise computed while it trains. Cells are measured while others train, on one thread; with
 --measure-later they are not, and `measure` does it afterwards, where there is time.
 
+--ablations, given to every call of the study, adds the cells of `benchmarks.grue_ablations`.
+
 `measure` gives finished cells the metrics that they lack; on a fresh folder it needs the sets and
 the weights as well as the records, of both groups or, with --tasks, of one.
 
@@ -56,13 +58,12 @@ from benchmarks.grue_study import (
     SEEDS,
     SENTIMENT,
     T5,
-    asked,
     classifier_words,
     console,
+    options,
     planned,
     settings,
     wanted,
-    write_settings,
 )
 from benchmarks.grue_travel import anchors, bundle, unpack, weights
 from benchmarks.measuring import ROOT
@@ -141,8 +142,8 @@ def merge(job: Job, folder: Path) -> None:
 
 def cells(tasks: Sequence[str], args: argparse.Namespace) -> bool:
     """Train what is not finished; metrics of what ends meanwhile. True = everything has."""
-    options = asked(tasks, write_settings(args.quick), args.seeds)
-    again = restore_starts(planned(options)[1])
+    given = options(tasks, args)
+    again = restore_starts(planned(given)[1])
     if again:
         print(f"trained again, since their weights did not travel: {', '.join(again)}", flush=True)
         file = OUT / REPEATED
@@ -150,7 +151,7 @@ def cells(tasks: Sequence[str], args: argparse.Namespace) -> bool:
         file.write_text(json.dumps([*before, *again]) + "\n", encoding="utf-8")
     workers = args.gpus * args.per_device if args.gpus else args.per_device
     _, whole = run_cells(
-        options, workers=workers, per_device=args.per_device, console=console(), only=wanted,
+        given, workers=workers, per_device=args.per_device, console=console(), only=wanted,
         retry=args.retry, measuring=not args.measure_later,
     )  # fmt: skip
     return whole
@@ -162,7 +163,7 @@ def anchored(tasks: Sequence[str], args: argparse.Namespace) -> None:
     Raises UserError: a metric is not to be had here. The anchors would lack it, and with them the
     whole benchmark.
     """
-    plan, made = planned(asked(tasks, write_settings(args.quick), args.seeds))
+    plan, made = planned(options(tasks, args))
     files = {t: OUT / FOLDER / f"{t}.json" for t in plan.tasks}
     before = {t for t, file in files.items() if file.is_file()}
     for task, ready in prepare(plan, made, console()).items():
@@ -180,8 +181,7 @@ def anchored(tasks: Sequence[str], args: argparse.Namespace) -> None:
 
 def measured(tasks: Sequence[str], args: argparse.Namespace) -> bool:
     """Metrics of finished cells, nothing trained."""
-    options = asked(tasks, write_settings(args.quick), args.seeds)
-    return measure_finished(options, console=console(), only=wanted)[1]
+    return measure_finished(options(tasks, args), console=console(), only=wanted)[1]
 
 
 def started(command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -260,6 +260,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seconds", type=float, default=150.0, help="of the denoising")
     p.add_argument("--measure-later", action="store_true", help="no metrics beside the training")
     p.add_argument("--without-weights", action="store_true", help="do not pack the T5")
+    p.add_argument("--ablations", action="store_true", help="benchmarks.grue_ablations too")
     p.add_argument("--retry", action="store_true", help="repeat cells that failed")
     p.add_argument("--quick", action="store_true", help="a rehearsal: tiny models, few rows")
     return p
@@ -283,7 +284,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if args.action in GROUPS:
         shared = ["--gpus", str(args.gpus), "--per-device", str(args.per_device)]
         shared += ["--seeds", *map(str, args.seeds), "--tasks", *tasks]
-        shared += ["--quick"] * args.quick + ["--retry"] * args.retry
+        for name in ("quick", "retry", "ablations"):
+            shared += [f"--{name}"] * getattr(args, name)
         return 0 if study(args.action, args, shared) else 1
     unpack(args.sources)
     if args.action == "cells":

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.grue_pack import GROUPS
-from benchmarks.grue_study import INTENT, OUT, REPEATED, T5, asked, planned, write_settings
+from benchmarks.grue_study import INTENT, OUT, REPEATED, T5, options, planned
 from benchmarks.parts import cut, join, packed, remove
 from tether.config.errors import UserError
 from tether.records import read_lines
@@ -161,7 +161,7 @@ def starts(made: Sequence[tuple[Cell, Job]], limit: int) -> tuple[list[Path], li
 
 def bundle(group: str, out: Path, args: Namespace) -> None:
     """Everything of a group that is needed to go on elsewhere, and for the tables."""
-    made = planned(asked(GROUPS[group], write_settings(args.quick), args.seeds))[1]
+    made = planned(options(GROUPS[group], args))[1]
     files, left = starts(made, STARTS_MIB * 2**20)
     named: dict[str, Any] = {
         "cells that begin again, with the updates they had": {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks import grue_real, grue_travel
 from benchmarks.collect_grue import SOURCES
+from benchmarks.grue_ablations import LAYERS, NAMES
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
 from benchmarks.parts import cut, packed
@@ -40,6 +42,35 @@ def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
     assert by["imdb/supervised-ppo-seed1"].model.lora is not None
     assert by["imdb/supervised-ppo-seed1"].model.gguf_file is None
     assert settings_of(plan, made[0][0]).updates == 0
+
+
+def test_an_ablation_changes_one_thing_of_supervised_ppo(place: Path) -> None:
+    tasks = [t for g in GROUPS.values() for t in g]
+    given = asked(tasks, write_settings(False, ablations=True), ablations=True)
+    made = planned(given)[1]
+    by = {c.name: j for c, j in made}
+    plain = {c.name for c, _ in planned(asked(tasks, write_settings(False)))[1]}
+    added = sorted(by.keys() - plain)
+    arms = [m.rpartition(":")[2] for m in LAYERS]
+    assert added == sorted(
+        f"multi30k/supervised-benchmarks.grue-ablations-{arm}-seed{seed}"
+        for arm in arms
+        for seed in (0, 1, 2)
+    )
+    assert set(LAYERS) == set(NAMES) and plain < by.keys()
+    for seed in (0, 1, 2):
+        base = by[f"multi30k/supervised-ppo-seed{seed}"]
+        s = base.settings
+        assert not s.model.dropout and s.sampling.top_k == 10 and s.evaluation.sampling.greedy  # type: ignore[union-attr]
+        arm = {a: by[f"multi30k/supervised-benchmarks.grue-ablations-{a}-seed{seed}"] for a in arms}
+        assert all(job.after == base.after for job in arm.values())
+        found = {a: replace(j.settings, name=s.name, method=s.method) for a, j in arm.items()}
+        on = replace(s, model=replace(s.model, dropout=True))
+        assert found["dropout"] == on != s
+        fifty = replace(s, sampling=replace(s.sampling, top_k=50))
+        assert found["mismatched"] == fifty != s
+        same = replace(fifty, evaluation=replace(s.evaluation, sampling=fifty.sampling))
+        assert found["matched"] == same != fifty
 
 
 def test_what_is_said_to_differ_is_what_is_set(place: Path) -> None:
@@ -137,7 +168,7 @@ def bundled(group: str, out: Path) -> None:
     (Path("runs") / "anchors").mkdir()
     for task in GROUPS[group]:
         (Path("runs") / "anchors" / f"{task}.json").write_text("{}")
-    grue_travel.bundle(group, out, Namespace(quick=False, seeds=[0, 1, 2]))
+    grue_travel.bundle(group, out, Namespace(quick=False, ablations=False, seeds=[0, 1, 2]))
 
 
 @pytest.mark.parametrize("folders_", [("o", "o"), ("a", "b")])
@@ -174,7 +205,7 @@ def test_what_has_been_mended_since_stays_mended(place: Path) -> None:
     stale = {"imdb/ppo-seed0": {"error": "stale"}, "imdb/ppo-seed1": {"error": "mended since"}}
     failures.write_text(json.dumps({**theirs, **stale}))
     repeated.write_text('["commongen/supervised-seed0", "imdb/supervised-seed0"]')
-    grue_travel.bundle("t5", place / "o", Namespace(quick=False, seeds=[0, 1, 2]))
+    grue_travel.bundle("t5", place / "o", Namespace(quick=False, ablations=False, seeds=[0, 1, 2]))
     here = {"imdb/ppo-seed0": {"error": "x"}}
     failures.write_text(json.dumps({**here, "commongen/ppo-seed2": {"error": "mended there"}}))
     repeated.write_text('["imdb/supervised-seed2"]')
@@ -227,7 +258,7 @@ def test_what_is_measured_later_is_declared_and_what_failed_is_written(
     monkeypatch.setattr(running.scoring, "score", failing)
     _, made = planned(asked(GROUPS["t5"], write_settings(False)))
     finish(made[0][1], adapter=False, policy=False)
-    args = Namespace(quick=False, seeds=[0, 1, 2])
+    args = Namespace(quick=False, ablations=False, seeds=[0, 1, 2])
     assert not grue_real.measured(GROUPS["t5"], args)
     declared = json.loads(Path("runs/grue.json").read_text())
     assert declared["tasks"] == list(GROUPS["t5"]) and len(declared["cells"]) == len(made)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import grue_real, grue_travel
+from benchmarks import grue_real, grue_study, grue_travel
 from benchmarks.grue_pack import write_rows
 from benchmarks.grue_study import T5
 from benchmarks.grue_travel import unpack
@@ -61,16 +61,16 @@ def test_anchors_travel_alone_and_are_used_where_they_arrive(
 
 def use_rouge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metrics that need no file."""
-    plain = grue_real.write_settings
+    plain = grue_study.write_settings
 
-    def write(quick: bool) -> Path:
-        file = plain(quick)
+    def write(quick: bool, ablations: bool) -> Path:
+        file = plain(quick, ablations)
         content = read_yaml(file)
         content["tasks"]["scitldr"]["metrics"] = ["rouge_1", "rouge_l"]
         write_yaml(file, content)
         return file
 
-    monkeypatch.setattr(grue_real, "write_settings", write)
+    monkeypatch.setattr(grue_study, "write_settings", write)
 
 
 def test_other_anchors_than_those_that_are_there_are_refused(place: Path) -> None:
