@@ -38,6 +38,7 @@ finished, which are too large to travel and are trained once more.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -85,15 +86,16 @@ def say(text: str, clock: float) -> None:
 
 
 def pretrain(seconds: float, quick: bool) -> None:
-    """The small T5, once."""
-    if (T5 / "denoising.json").is_file():
-        return
+    """The small T5. This process goes on while cells train, so it gives the GPU's memory back."""
+    import torch
     from transformers import AutoTokenizer
 
     shutil.rmtree(T5, ignore_errors=True)
     tokenizer = AutoTokenizer.from_pretrained("models/t5-tokenizer")
     texts = denoising.texts_of(Path("data/denoising.jsonl.gz"))
     print(denoising.train(texts, tokenizer, T5, seconds=seconds, quick=quick), flush=True)
+    gc.collect()  # modules refer to each other
+    torch.cuda.empty_cache()
 
 
 def classifiers(quick: bool) -> None:
@@ -226,12 +228,14 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
 
 
 def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
-    """What a model's cells start from; beside the T5's training the anchors of its tasks.
+    """What a model's cells start from, once; beside the T5's training the anchors of its tasks.
 
     Raises UserError: the anchors failed, as their process has said.
     """
     if group != "t5":
         return classifiers(args.quick)
+    if (T5 / "denoising.json").is_file():
+        return None
     computing = started(["anchors", group, "--root", ".", *words])
     try:
         pretrain(args.seconds, args.quick)
@@ -240,6 +244,7 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
     finally:
         computing.kill()
         computing.wait()
+    return None
 
 
 def parser() -> argparse.ArgumentParser:

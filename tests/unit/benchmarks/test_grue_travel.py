@@ -152,6 +152,30 @@ def test_the_weights_are_packed_while_cells_train(
     assert run(*WORDS, "--without-weights") == 0
 
 
+def test_a_later_call_starts_its_cells_at_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch, anchors=1)
+    T5.mkdir(parents=True)
+    (T5 / "denoising.json").write_text("{}")
+    monkeypatch.setattr(grue_real, "started", None)
+    assert run(*WORDS) == 0
+    assert stages.came == ["cells t5", "records"]
+
+
+def test_the_memory_of_the_pretraining_is_free_for_cells(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's process lives as long as they do, and keeps what its allocator has."""
+    came: list[str] = []
+    write_rows(Path("data/denoising.jsonl.gz"), ["a text"])
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda path: path)
+    monkeypatch.setattr(grue_real.denoising, "train", lambda *_, **__: came.append("trained"))
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: came.append("emptied"))
+    grue_real.pretrain(1.0, True)
+    assert came == ["trained", "emptied"]
+
+
 def test_what_fails_beside_the_cells_is_told_and_the_records_are_kept(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
