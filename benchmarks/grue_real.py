@@ -17,9 +17,11 @@ travel as an archive of their own, in a folder that is one more of --from:
 
     python -m benchmarks.grue_real anchors t5 --root A --out .grue/anchors --from .grue/t5
 
-Those of IMDB and DailyDialog need the classifiers too (--tasks leaves them out). The T5's are
-otherwise computed while it trains. Cells are measured while others train, on one thread; with
---measure-later they are not, and `measure` does it afterwards, where there is time.
+Those of IMDB and DailyDialog need the classifiers too (--tasks leaves them out). What is not
+there is computed while the model's own parts are made, as far as it can be.
+
+Cells are measured while others train, on one thread; with --measure-later they are not, and
+`measure` does it afterwards, where there is time.
 
 --ablations, given to every call of the study, adds the cells of `benchmarks.grue_ablations`.
 
@@ -79,6 +81,8 @@ from tether.studies.workers import Job
 
 GRACE = 60.0
 """Seconds in which runs finish an update, write a checkpoint, and metrics of a cell end."""
+READ_BY = {"imdb": SENTIMENT, "dailydialog": INTENT}
+"""Task -> the classifier that its metrics read."""
 
 
 def say(text: str, clock: float) -> None:
@@ -98,12 +102,13 @@ def pretrain(seconds: float, quick: bool) -> None:
     torch.cuda.empty_cache()
 
 
-def classifiers(quick: bool) -> None:
-    """The classifier of intents; in a rehearsal that of reviews too."""
+def classifiers(tasks: Sequence[str], quick: bool) -> None:
+    """The classifier of intents, where a task reads it; in a rehearsal that of reviews too."""
     model = settings(quick)["tasks"]["dailydialog"]["all"]["model"]
     targets = {"intent": INTENT, **({"sentiment": SENTIMENT} if quick else {})}
+    read = [READ_BY.get(t) for t in tasks]
     for which, target in targets.items():
-        if (target / "classifier.json").is_file():
+        if target not in read or (target / "classifier.json").is_file():
             continue
         shutil.rmtree(Path("classifiers") / which, ignore_errors=True)
         words = classifier_words(which, model, quick)
@@ -228,23 +233,29 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
 
 
 def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
-    """What a model's cells start from, once; beside the T5's training the anchors of its tasks.
+    """What a model's cells start from, once; meanwhile the anchors of those tasks whose classifier
+    is there, or that have none.
 
     Raises UserError: the anchors failed, as their process has said.
     """
-    if group != "t5":
-        return classifiers(args.quick)
-    if (T5 / "denoising.json").is_file():
-        return None
-    computing = started(["anchors", group, "--root", ".", *words])
+    tasks = args.tasks or GROUPS[group]
+    making = T5 / "denoising.json" if group == "t5" else INTENT / "classifier.json"
+    idle = making.is_file() or (group != "t5" and "dailydialog" not in tasks)
+    meanwhile = [t for t in tasks if READ_BY.get(t, Path()).is_dir()]
+    computing = None
+    if meanwhile and not idle:
+        computing = started(["anchors", group, "--root", ".", *words, "--tasks", *meanwhile])
     try:
-        pretrain(args.seconds, args.quick)
-        if computing.wait():
+        if group != "t5":
+            classifiers(tasks, args.quick)
+        elif not making.is_file():
+            pretrain(args.seconds, args.quick)
+        if computing is not None and computing.wait():
             raise UserError("the anchors cannot be used (the line above)")
     finally:
-        computing.kill()
-        computing.wait()
-    return None
+        if computing is not None:
+            computing.kill()
+            computing.wait()
 
 
 def parser() -> argparse.ArgumentParser:

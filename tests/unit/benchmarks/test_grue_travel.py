@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import grue_real, grue_study, grue_travel
 from benchmarks.grue_pack import write_rows
-from benchmarks.grue_study import T5
+from benchmarks.grue_study import SENTIMENT, T5
 from benchmarks.grue_travel import unpack
 from benchmarks.parts import join
 from tether.config.errors import UserError
@@ -121,9 +121,14 @@ class Stages:
         program = f"raise SystemExit({anchors})"
         monkeypatch.setattr(grue_real, "unpack", lambda sources: None)
         monkeypatch.setattr(grue_real, "pretrain", lambda *_: self.came.append("t5"))
-        monkeypatch.setattr(
-            grue_real, "started", lambda words: subprocess.Popen([sys.executable, "-c", program])
-        )
+
+        def started(words: list[str]) -> subprocess.Popen[bytes]:
+            at = len(words) - words[::-1].index("--tasks")
+            self.anchored = words[at:]
+            return subprocess.Popen([sys.executable, "-c", program])
+
+        self.anchored: list[str] = []
+        monkeypatch.setattr(grue_real, "started", started)
         monkeypatch.setattr(grue_real, "within", self.within)
         monkeypatch.setattr(grue_real, "weights", self.weights)
         monkeypatch.setattr(grue_real, "bundle", lambda *_: self.came.append("records"))
@@ -148,8 +153,44 @@ def test_the_weights_are_packed_while_cells_train(
     stages = Stages(monkeypatch)
     assert run(*WORDS) == 0
     assert stages.came == ["t5", "cells t5", "records"]
+    assert stages.anchored == ["commongen", "fairytaleqa", "multi30k"]
     monkeypatch.setattr(grue_real, "weights", None)
     assert run(*WORDS, "--without-weights") == 0
+
+
+def test_anchors_that_need_a_classifier_wait_for_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch)
+    monkeypatch.setattr(grue_real, "classifiers", lambda *_: stages.came.append("intent"))
+    stages.packed.set()
+    words = ["smollm2", *WORDS[1:]]
+    for folder, wanted in ((None, ["scitldr"]), (SENTIMENT, ["imdb", "scitldr"])):
+        if folder is not None:
+            folder.mkdir(parents=True)
+        assert run(*words) == 0
+        assert stages.anchored == wanted
+    assert stages.came == ["intent", "cells smollm2", "records"] * 2
+    for tasks in (["dailydialog"], ["imdb", "scitldr"]):  # nothing else to do meanwhile
+        stages.anchored = []
+        assert run(*words, "--tasks", *tasks) == 0
+        assert stages.anchored == []
+
+
+def test_a_classifier_that_no_task_reads_is_not_trained(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    def train(command: list[str], check: bool) -> None:
+        name = command[command.index("--name") + 1]
+        trained.append(name)
+        (place / "classifiers" / name / "classifier").mkdir(parents=True)
+
+    monkeypatch.setattr(grue_real.subprocess, "run", train)
+    for tasks, names in ((["imdb", "scitldr"], []), (["dailydialog", "imdb"], ["intent"])):
+        grue_real.classifiers(tasks, False)
+        assert trained == names
 
 
 def test_a_later_call_starts_its_cells_at_once(
