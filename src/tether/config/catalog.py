@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import signal
 import sys
 import zlib
 from pathlib import Path
@@ -300,6 +301,7 @@ def address_of(thing: Any, family: str = "object") -> str:
 
 
 _PRIVATE = "_tether_file_"
+_ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 def _in(where: str) -> str:
@@ -334,6 +336,7 @@ def _file(place: str, where: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:  # a script that ends with sys.exit()
         del sys.modules[private]
+        _leave_if_asked(e)
         raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
     return module
 
@@ -353,7 +356,14 @@ def _module(place: str, where: str) -> ModuleType:
             ) from e
         raise UserError(f"{place}{_in(where)} needs the module '{missing}': install it") from e
     except (Exception, SystemExit) as e:  # a script that ends with sys.exit()
+        _leave_if_asked(e)
         raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
+
+
+def _leave_if_asked(error: BaseException) -> None:
+    """A signal that came during an import stops the run; it is no fault of what was imported."""
+    if isinstance(error, SystemExit) and error.code in _ASKED:
+        raise error
 
 
 def family_of(cls: Any) -> str | None:
