@@ -8,14 +8,13 @@ import importlib
 import importlib.util
 import inspect
 import os
-import signal
 import sys
 import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tether.config.errors import UserError
+from tether.config.errors import Terminated, UserError
 from tether.config.nearest import unknown
 
 CATALOG: dict[str, dict[str, str]] = {
@@ -301,7 +300,6 @@ def address_of(thing: Any, family: str = "object") -> str:
 
 
 _PRIVATE = "_tether_file_"
-_ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 def _in(where: str) -> str:
@@ -362,7 +360,7 @@ def _module(place: str, where: str) -> ModuleType:
 
 def _leave_if_asked(error: BaseException) -> None:
     """A signal that came during an import stops the run; it is no fault of what was imported."""
-    if isinstance(error, SystemExit) and error.code in _ASKED:
+    if isinstance(error, Terminated):
         raise error
 
 

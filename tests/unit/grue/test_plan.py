@@ -327,6 +327,8 @@ def test_what_costs_no_training_needs_a_method_that_trains_on_a_reward(tmp_path:
         with pytest.raises(UserError, match=f"^{where} measures for methods that train on a rew"):
             plan_of(Asked(["imdb"], ["supervised"], out=tmp_path, **more))
         plan_of(Asked(["imdb"], ["ppo"], out=tmp_path, **more))
+    first.write_text("all: {after: {oracle: false}}")  # asks for nothing
+    plan_of(Asked(["imdb"], ["supervised"], out=tmp_path, settings=first))
 
 
 @pytest.mark.parametrize("key", ["demonstrations: {%s}", "methods: {ppo: {%s}}"])

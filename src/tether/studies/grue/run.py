@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -233,16 +234,22 @@ def _check_after(plan: Plan, file: Path | None) -> None:
     of_task = {t: any(tuned(plan, t, m) for m in plan.methods.values()) for t in plan.tasks}
     idle = [t for t in plan.tasks if not of_task[t]]
     terms = plan.terms
-    asking = [t for t in idle if terms[t].all.get("after") or terms[t].tuned.get("after")]
-    where = "--after"
-    if asking:
+    asking = [t for t in plan.tasks if _asks(terms[t].all) or _asks(terms[t].tuned)]
+    if on and len(idle) == len(plan.tasks):
+        where = "--after"
+    elif asking and set(asking) <= set(idle):
         where = f"after in {file} ({', '.join(asking)})"
-    elif not (on and len(idle) == len(plan.tasks)):
+    else:
         return
     raise UserError(
         f"{where} measures for methods that train on a reward what the weights that they start "
         "from give without training; --methods names none (ppo, supervised+nlpo ...)"
     )
+
+
+def _asks(layer: Mapping[str, Any]) -> bool:
+    """Whether a layer of settings says of `after` more than that something is off."""
+    return any(v not in (None, False) for v in (layer.get("after") or {}).values())
 
 
 def _check_references(plan: Plan) -> None:
