@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import grue_ablations
 from benchmarks.archive import PRIVATE, portable
 from benchmarks.collect_imdb import ROOT, opened, write
 from benchmarks.grue_pack import GROUPS
@@ -70,9 +71,10 @@ def seeds_of(results: Results, task: Task, row: Row) -> list[int]:
 
 
 def label(task: Task, row: Row) -> str:
-    """The method, and whether it is a pilot here."""
+    """The method, what an ablation changes of it, and whether it is a pilot here."""
     pilot = row.method == "ppo" and task.name not in WITHOUT_WARM_START
-    return f"{row.label} (pilot)" if pilot else row.label
+    name = grue_ablations.NAMES.get(row.method, row.label)
+    return f"{name} (pilot)" if pilot else name
 
 
 def score_row(results: Results, task: Task, row: Row) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
     out = []
     for task in results.tasks:
         group = GROUP_OF[task.name]
-        about = {
+        about: dict[str, Any] = {
             "command": COMMAND.format(group=group, sources=SOURCES[group]),
             "card": card,
             "date": date,
@@ -161,8 +163,10 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
-                seeds = {"seeds": seeds_of(results, task, row)}
-                out.append({**make(results, task, row), **seeds, **about})
+                more: dict[str, Any] = {"seeds": seeds_of(results, task, row), **about}
+                if row.method in grue_ablations.LAYERS:
+                    more["command"] += " --ablations"
+                out.append({**make(results, task, row), **more})
         out += published_rows(task.name)
     return out
 
@@ -210,6 +214,8 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     if file.is_file():
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
         notes.append(f"Trained twice, some methods starting from each: {again}.")
+    if any(row.method in grue_ablations.LAYERS for row in results.rows):
+        notes.append(grue_ablations.NOTE)
     there = {task.name for task in results.tasks}
     if lacking := [t for t in GROUP_OF if t not in there]:
         notes.append(f"Not run, or not among these files: {', '.join(lacking)}.")

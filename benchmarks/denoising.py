@@ -17,10 +17,11 @@ import argparse
 import gzip
 import json
 import math
+import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ HELD_OUT = 50
 """Every 50th text is not trained on; the loss on it is told."""
 SHARD = "14MB"
 """Largest file of weights."""
+IN_FLIGHT = 2
+"""Steps that the device may be behind."""
+PARALLEL = "TOKENIZERS_PARALLELISM"
 SHAPE: dict[str, Any] = {
     "d_model": 384, "d_kv": 64, "num_heads": 6, "d_ff": 1280, "num_layers": 6,
     "feed_forward_proj": "relu", "tie_word_embeddings": True,
@@ -91,14 +95,15 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     )  # fmt: skip
 
 
-def spans(length: int, rng: np.random.Generator) -> np.ndarray:
-    """Which of `length` tokens are noise, [length] bool; the first is not. Every mask of a length
-    has as many noise tokens and spans as any other, so batches need no padding."""
+def spans(rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
+    """Which tokens of some windows are noise, [rows, length] bool; the first of each is not. Every
+    mask of a length has as many noise tokens and spans as any other, so batches need no padding."""
     noise, count = counts(length)
-    lengths = np.empty(2 * count, dtype=int)
-    lengths[0::2] = _segments(length - noise, count, rng)
-    lengths[1::2] = _segments(noise, count, rng)
-    return np.repeat(np.arange(2 * count) % 2 == 1, lengths)
+    lengths = np.empty((rows, 2 * count), dtype=np.int64)
+    lengths[:, 0::2] = _segments(rows, length - noise, count, rng)
+    lengths[:, 1::2] = _segments(rows, noise, count, rng)
+    of_noise = np.tile(np.arange(2 * count) % 2 == 1, rows)
+    return np.repeat(of_noise, lengths.ravel()).reshape(rows, length)
 
 
 def counts(length: int) -> tuple[int, int]:
@@ -107,49 +112,60 @@ def counts(length: int) -> tuple[int, int]:
     return noise, max(round(noise / SPAN), 1)
 
 
-def _segments(total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
-    """Lengths of at least 1 that add up to total, all partitions equally likely."""
-    cuts = np.sort(rng.choice(total - 1, parts - 1, replace=False)) + 1
-    return np.diff(np.concatenate([[0], cuts, [total]]))
+def _segments(rows: int, total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
+    """Lengths of at least 1 that add up to total, [rows, parts], all partitions equally likely."""
+    ends = np.broadcast_to([[0, total]], (rows, 2))
+    if parts > 1:  # the places of the smallest of random numbers are any places equally likely
+        drawn = rng.random((rows, total - 1), dtype=np.float32)
+        cuts = np.argpartition(drawn, parts - 2, axis=1)[:, : parts - 1] + 1
+        ends = np.sort(np.concatenate([ends, cuts], axis=1), axis=1)
+    return np.diff(ends, axis=1)
 
 
-def corrupted(window: np.ndarray, first: int, end: int, rng: np.random.Generator) -> Any:
-    """(input ids, target ids) of one window [L]; `first` is the id of sentinel 0, sentinel i has
-    first - i, both sides close with `end`."""
-    noise = spans(len(window), rng)
-    return _marked(window, noise, first, end), _marked(window, ~noise, first, end)
+def corrupted(windows: np.ndarray, first: int, end: int, rng: np.random.Generator) -> Any:
+    """(input ids, target ids), each [rows, shorter], of windows [rows, L]; `first` is the id of
+    sentinel 0, sentinel i has first - i, both sides close with `end`."""
+    noise = spans(len(windows), windows.shape[1], rng)
+    return _marked(windows, noise, first, end), _marked(windows, ~noise, first, end)
 
 
-def _marked(window: np.ndarray, gone: np.ndarray, first: int, end: int) -> np.ndarray:
-    """The window with each run of what is gone as one sentinel."""
-    begins = gone & ~np.concatenate([[False], gone[:-1]])
-    ids = np.where(begins, first - (np.cumsum(begins) - 1), window)
-    return np.append(ids[begins | ~gone], end)
+def _marked(windows: np.ndarray, gone: np.ndarray, first: int, end: int) -> np.ndarray:
+    """The windows with each run of what is gone as one sentinel."""
+    begins = gone.copy()
+    begins[:, 1:] &= ~gone[:, :-1]
+    ids = np.where(begins, first + 1 - np.cumsum(begins, axis=1), windows)
+    kept = ids[begins | ~gone].reshape(len(windows), -1)
+    return np.pad(kept, ((0, 0), (0, 1)), constant_values=end).astype(np.int32)
 
 
 def batches(
     stream: np.ndarray, first: int, end: int, rows: int, window: int, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Without end: windows of the stream in a new order each pass, cut at a new place."""
+    """Without end: windows of the stream in a new order each pass, cut at a new place; int32."""
     rng = np.random.default_rng(seed)
     while True:
         shift = int(rng.integers(window))
         count = (len(stream) - shift) // window
         order = rng.permutation(count)
         for at in range(0, count - rows + 1, rows):
-            pairs = [
-                corrupted(stream[s : s + window], first, end, rng)
-                for s in shift + order[at : at + rows] * window
-            ]
-            yield np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs])
+            starts = shift + order[at : at + rows] * window
+            yield corrupted(stream[starts[:, None] + np.arange(window)], first, end, rng)
 
 
 def stream_of(tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
-    """Ids of all texts, each closed by EOS, in one row."""
+    """Ids of all texts, each closed by EOS, in one row; on all cores, whatever else may run on one
+    thread."""
     out: list[np.ndarray] = []
-    for at in range(0, len(texts), 20_000):
-        found = tokenizer(list(texts[at : at + 20_000]), verbose=False)["input_ids"]
-        out.append(np.concatenate([np.asarray(x, dtype=np.int32) for x in found]))
+    before = os.environ.get(PARALLEL)
+    os.environ[PARALLEL] = "true"
+    try:
+        for at in range(0, len(texts), 20_000):
+            found = tokenizer(list(texts[at : at + 20_000]), verbose=False)["input_ids"]
+            out.append(np.concatenate([np.asarray(x, dtype=np.int32) for x in found]))
+    finally:
+        os.environ.pop(PARALLEL)
+        if before is not None:
+            os.environ[PARALLEL] = before
     return np.concatenate(out)
 
 
@@ -164,65 +180,112 @@ def rate(done: float, peak: float = PEAK) -> float:
 def train(
     texts: Sequence[str], tokenizer: Any, out: Path, *, seconds: float, quick: bool, seed: int = 0
 ) -> dict[str, Any]:
-    """Train for a time, write the model with its tokenizer and what it came to."""
+    """Train for a time, write the model in bf16 with its tokenizer and what it came to.
+
+    The master weights are fp32 and the passes bf16 on a GPU, fp32 on a CPU; a seed gives the same
+    batches on both.
+    """
     import torch
-    from transformers import T5Config, T5ForConditionalGeneration
-    from transformers.optimization import Adafactor
+
+    from benchmarks.ahead import ahead
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows, window = (8, 64) if quick else (ROWS, WINDOW)
     first, end = tokenizer.convert_tokens_to_ids("<extra_id_0>"), tokenizer.eos_token_id
-    held = list(texts[::HELD_OUT])
-    kept = [t for i, t in enumerate(texts) if i % HELD_OUT]
-    stream, test = stream_of(tokenizer, kept), stream_of(tokenizer, held)
-    torch.manual_seed(seed)
-    size = -(-len(tokenizer) // 64) * 64
-    shape: dict[str, Any] = {**SHAPE, **(TINY if quick else {})}
-    shape |= {"vocab_size": size, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": end}
-    config = T5Config(**shape, decoder_start_token_id=tokenizer.pad_token_id)
-    model: Any = T5ForConditionalGeneration(config)
-    model.to(device)
-    fused = device.type == "cuda"
-    optimizer = Adafactor(
-        model.parameters(), lr=PEAK, scale_parameter=True, relative_step=False, warmup_init=False
+    clock = time.perf_counter()
+    stream, test = (
+        stream_of(tokenizer, [t for i, t in enumerate(texts) if bool(i % HELD_OUT) == kept])
+        for kept in (True, False)
     )
-
-    def loss_of(pair: tuple[np.ndarray, np.ndarray]) -> Any:
-        ids, labels = (torch.from_numpy(x.astype(np.int64)).to(device) for x in pair)
-        with torch.autocast(device.type, torch.bfloat16, enabled=fused):
-            return model(input_ids=ids, labels=labels).loss
-
-    source = batches(stream, first, end, rows, window, seed)
-    clock, steps, told = time.perf_counter(), 0, 0.0
-    with ThreadPoolExecutor(1) as pool:  # the next batch is made while this one trains
-        coming = pool.submit(next, source)
-        while (gone := time.perf_counter() - clock) < seconds:
-            pair, coming = coming.result(), pool.submit(next, source)
-            for group in optimizer.param_groups:
-                group["lr"] = rate(gone / seconds)
-            loss = loss_of(pair)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            steps += 1
-            if steps % 50 == 0 and gone - told > 10:  # asking the device waits for it
-                told = gone
-                print(f"{gone:6.0f} s  step {steps}  loss {float(loss):.3f}", flush=True)
+    print(f"{len(stream):,} tokens in {time.perf_counter() - clock:.0f} s", flush=True)
+    source = ahead(lambda: batches(stream, first, end, rows, window, seed), device)
+    torch.manual_seed(seed)
+    model = made(tokenizer, quick).to(device)
+    steps, took = spend(model, source, seconds)
     model.eval()
     some = batches(test, first, end, min(rows, max(1, len(test) // window - 1)), window, 1)
     with torch.no_grad():
-        losses = [float(loss_of(next(some))) for _ in range(8)]
+        pairs = ([torch.from_numpy(x).long().to(device) for x in next(some)] for _ in range(8))
+        losses = [float(loss_of(model, *pair)) for pair in pairs]
     model.to(torch.bfloat16).save_pretrained(out, max_shard_size=SHARD)
     tokenizer.save_pretrained(out)
     facts = {
-        "seconds": seconds, "steps": steps, "tokens_seen": steps * rows * window,
-        "tokens_of_texts": len(stream), "held_out_loss": sum(losses) / len(losses),
+        "seconds": seconds, "took": round(took, 2), "steps": steps,
+        "tokens_seen": steps * rows * window, "tokens_of_texts": len(stream),
+        "held_out_loss": sum(losses) / len(losses),
         "parameters": sum(p.numel() for p in model.parameters()), "seed": seed,
         "files": {p.name: sha256(p) for p in sorted(out.glob("*.safetensors"))},
     }  # fmt: skip
     (out / "denoising.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
+
+
+def made(tokenizer: Any, quick: bool) -> Any:
+    """The model with random weights."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    shape: dict[str, Any] = {**SHAPE, **(TINY if quick else {})}
+    shape |= {"vocab_size": -(-len(tokenizer) // 64) * 64, "eos_token_id": tokenizer.eos_token_id}
+    pad = tokenizer.pad_token_id
+    shape |= {"pad_token_id": pad, "decoder_start_token_id": pad}
+    config = T5Config(**shape)
+    return T5ForConditionalGeneration(config)
+
+
+def loss_of(model: Any, ids: Any, labels: Any) -> Any:
+    """Mean cross-entropy of the targets, a scalar on the device."""
+    import torch
+
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
+        return model(input_ids=ids, labels=labels).loss
+
+
+def spend(model: Any, source: Iterator[Any], seconds: float) -> tuple[int, float]:
+    """Train for a time that begins with the first batch. Returns (steps, seconds they took).
+
+    The device is never waited for but where a line is printed and where it is `IN_FLIGHT` steps
+    behind, which keeps the end at its time.
+    """
+    import torch
+
+    from benchmarks.adafactor import Adafactor
+
+    model.train()
+    optimizer = Adafactor(model.parameters(), PEAK)
+    on_gpu = next(model.parameters()).is_cuda
+    flight: deque[Any] = deque()
+    pair = next(source)
+    clock, steps, told = time.perf_counter(), 0, 0.0
+    while (gone := time.perf_counter() - clock) < seconds:
+        for group in optimizer.param_groups:
+            group["lr"] = rate(gone / seconds)
+        loss = step(model, optimizer, pair)
+        steps += 1
+        if on_gpu:
+            event: Any = torch.cuda.Event
+            flight.append(event())
+            flight[-1].record()
+            if len(flight) > IN_FLIGHT:
+                flight.popleft().synchronize()
+        pair = next(source)
+        if gone - told > 10:
+            told = gone
+            print(f"{gone:6.0f} s  step {steps}  loss {float(loss):.3f}", flush=True)
+    if on_gpu:
+        torch.cuda.synchronize()
+    return steps, time.perf_counter() - clock
+
+
+def step(model: Any, optimizer: Any, pair: Any) -> Any:
+    """One optimizer step; its loss, on the device."""
+    import torch
+
+    loss = loss_of(model, *pair)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -48,6 +48,8 @@ class Goal:
         key, nothing = "interval_percent", rows.get("nothing", {})
         if key not in row or key not in nothing:
             return "undecided: without an interval"
+        if any(row.get(k) != nothing.get(k) for k in ("commit", "card")):
+            return "undecided: the step against itself is of another commit or card"
         low, high = row[key]
         noise = max(abs(x) for x in nothing[key])
         if max(high, noise) <= self.limit or low > max(self.limit, noise):

@@ -223,7 +223,7 @@ def finish(folder: Path, out: Path, name: str, piece: int = PIECE) -> None:
     listed = {f.relative_to(folder).as_posix(): sha256(f) for f in files}
     note = folder / f"pack-{name}.json"
     note.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
-    preset = 0 if name == "gguf" else 9  # quantised weights hardly shrink
+    preset = None if name == "gguf" else 9  # quantised weights hardly shrink
     made = cut(packed(folder, [*files, note], preset), out / name, name, piece)
     size = sum(p.stat().st_size for p in made)
     print(f"{name}: {len(files)} files, {size:,} bytes in {len(made)} pieces", flush=True)

@@ -8,12 +8,14 @@ settings hold relative paths, so that the folder can move to another machine.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from benchmarks import grue_ablations
 from benchmarks.grue_pack import GROUPS
 from tether.config.layers import merge
 from tether.config.text_values import read_yaml, write_yaml
@@ -98,6 +100,8 @@ QUICK_MODEL = {"path": str(ASSETS / "model"), "lora": {"rank": 4, "alpha": 8.0}}
 
 def wanted(cell: Cell) -> bool:
     """Whether the study has a cell."""
+    if cell.method.name in grue_ablations.LAYERS:
+        return cell.task == grue_ablations.TASK
     pilot = cell.method.name == "ppo" and cell.task not in WITHOUT_WARM_START
     return cell.seed == 0 if pilot else True
 
@@ -117,19 +121,31 @@ def settings(quick: bool = False) -> dict[str, Any]:
     return found
 
 
-def write_settings(quick: bool) -> Path:
+def write_settings(quick: bool, ablations: bool = False) -> Path:
     """Into the working folder."""
     file = Path("settings.yaml")
-    write_yaml(file, settings(quick))
+    found = settings(quick)
+    if ablations:
+        found["tasks"][grue_ablations.TASK]["methods"] = grue_ablations.LAYERS
+    write_yaml(file, found)
     return file
 
 
-def asked(tasks: Sequence[str], file: Path, seeds: Sequence[int] = SEEDS) -> Asked:
+def asked(
+    tasks: Sequence[str], file: Path, seeds: Sequence[int] = SEEDS, ablations: bool = False
+) -> Asked:
     """The options of `tether grue run`."""
+    more = tuple(grue_ablations.LAYERS) if ablations else ()
     return Asked(
-        tasks=list(tasks), methods=METHODS, seeds=list(seeds), data=Path("data"), out=OUT,
-        settings=file,
+        tasks=list(tasks), methods=(*METHODS, *more), seeds=list(seeds), data=Path("data"),
+        out=OUT, settings=file,
     )  # fmt: skip
+
+
+def options(tasks: Sequence[str], args: Namespace) -> Asked:
+    """Those that a call of `benchmarks.grue_real` gives, its settings written."""
+    file = write_settings(args.quick, args.ablations)
+    return asked(tasks, file, args.seeds, args.ablations)
 
 
 def planned(options: Asked) -> tuple[Plan, list[tuple[Cell, Job]]]:

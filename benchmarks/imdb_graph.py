@@ -10,7 +10,8 @@ command's words too). PPO, one KL coefficient and Elastic Reset; all six setting
 with `--coefs .003 .01 .03 .1`. Finished runs are skipped and unfinished ones resumed, also when
 coefficients or seeds are added.
 
-Beside `QUICK` of `benchmarks.worlds` everything stays as it was. The microbatch too: 64 completions
+Beside `RECORDED` everything stays as it was: passes and decoding steps are recorded, not compiled,
+since 40 updates do not earn two minutes of compilation. The microbatch stays too: 64 completions
 are the whole of a minibatch, so the update has no use for more, and with old log-probs of the
 engine one microbatch is what is scored to check them.
 """
@@ -29,12 +30,17 @@ from benchmarks.worlds import QUICK
 from tether.studies.compare import Setting, Study, run_study
 
 COEF = 0.03
-ENGINE = {"engine": {"kind": "graph"}}
+RECORDED = {
+    **QUICK,
+    "engine": {"kind": "graph", "compile": False},
+    "model": {"compile": False, "capture": True},
+}
+"""What makes a run of this length quick (`benchmarks.worlds`, which has it of longer ones)."""
 
 
 def quick() -> list[str]:
     """What differs from the first study, as words of the command line."""
-    found = flat(ENGINE | QUICK)
+    found = flat(RECORDED)
     values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
     return [word for k, v in values.items() for word in (f"--{k}", v)]
 

@@ -118,6 +118,10 @@ def command(name: str, *words: str) -> str:
     return shlex.join(["python", "-m", f"benchmarks.{name}", *words])
 
 
+def _of_commit(note: str, commit: str) -> str:
+    return note if note.startswith("At commit ") else f"At commit {commit}: {note}"
+
+
 class Results:
     """A result file (`benchmarks.render` says what is in it), written anew after every row. Rows
     and notes that a file of the same commit has already stay, unless a row has its name: a run
@@ -142,7 +146,8 @@ class Results:
                 known = {"commit": before["commit"], "versions": before["versions"]}
                 other = {} if before["commit"] == self.commit else known
                 self.rows = [other | r for r in before["rows"]]
-                self.notes += [n for n in before["notes"] if n not in self.notes]
+                kept = [n for n in before["notes"] if n not in self.notes]
+                self.notes += [_of_commit(n, before["commit"]) if other else n for n in kept]
             else:
                 say(f"{out.name} is of commit {before['commit']}: begun anew")
 

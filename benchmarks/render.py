@@ -81,6 +81,8 @@ def _check_row(row: Any, tables: Sequence[Mapping[str, Any]], where: str) -> Non
     _fields(row, ROW_KEYS, where)
     _texts(row, ("command", "card"), where)
     _date(row["date"], where)
+    if "commit" in row and not isinstance(row.get("versions"), dict):
+        raise Wrong(f"{where}: of another commit, and without the versions of that time")
     seeds = row["seeds"]
     if not isinstance(seeds, list) or not all(type(s) is int for s in seeds):
         raise Wrong(f"{where}: seeds must be a list of whole numbers, not {seeds!r}")
@@ -147,7 +149,7 @@ def render(result: Mapping[str, Any]) -> str:
         f"Measured on {result['card']}, {result['date']}, at commit {result['commit']}; "
         + ", ".join(f"{k} {v}" for k, v in sorted(result["versions"].items()))
         + "."
-        + _elsewhere(result["rows"]),
+        + _elsewhere(result["rows"], result["versions"]),
         "",
     ]
     for note in result["notes"]:
@@ -177,12 +179,14 @@ def render(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _elsewhere(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Which rows another commit gave."""
+def _elsewhere(rows: Sequence[Mapping[str, Any]], versions: Mapping[str, str]) -> str:
+    """Which rows another commit gave, and what was another version there."""
     found: dict[str, list[str]] = {}
     for r in rows:
         if "commit" in r:
-            found.setdefault(r["commit"], []).append(str(r["row"]))
+            other = [f"{k} {v}" for k, v in sorted(r["versions"].items()) if versions.get(k) != v]
+            about = f"{r['commit']} ({', '.join(other)})" if other else r["commit"]
+            found.setdefault(about, []).append(str(r["row"]))
     return "".join(f" At commit {c}: {', '.join(names)}." for c, names in found.items())
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 from types import FrameType
 
-from tether.config.errors import UserError
+from tether.config.errors import Terminated, UserError
 from tether.config.nearest import unknown
 from tether.records import Damaged
 
@@ -98,7 +98,7 @@ def _run(words: list[str]) -> int:
 
 def _terminated(signum: int, frame: FrameType | None) -> None:
     print("tether: terminated", file=sys.stderr)
-    sys.exit(128 + signum)
+    raise Terminated(128 + signum)
 
 
 def _open_streams() -> None:

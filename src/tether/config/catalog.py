@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tether.config.errors import UserError
+from tether.config.errors import Terminated, UserError
 from tether.config.nearest import unknown
 
 CATALOG: dict[str, dict[str, str]] = {
@@ -334,6 +334,7 @@ def _file(place: str, where: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:  # a script that ends with sys.exit()
         del sys.modules[private]
+        _leave_if_asked(e)
         raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
     return module
 
@@ -353,7 +354,14 @@ def _module(place: str, where: str) -> ModuleType:
             ) from e
         raise UserError(f"{place}{_in(where)} needs the module '{missing}': install it") from e
     except (Exception, SystemExit) as e:  # a script that ends with sys.exit()
+        _leave_if_asked(e)
         raise UserError(f"{place}{_in(where)} fails on import: {type(e).__name__}: {e}") from e
+
+
+def _leave_if_asked(error: BaseException) -> None:
+    """A signal that came during an import stops the run; it is no fault of what was imported."""
+    if isinstance(error, Terminated):
+        raise error
 
 
 def family_of(cls: Any) -> str | None:

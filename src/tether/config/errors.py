@@ -1,6 +1,11 @@
-"""The one error that users see: a single line that says what, where and how to mend it."""
+"""The one error that users see, a single line that says what, where and how to mend it; and the end
+that a signal asks for."""
 
 from __future__ import annotations
+
+
+class Terminated(SystemExit):
+    """A signal asked this process to leave, whatever it was doing; the code is 128 + its number."""
 
 
 class UserError(ValueError):

@@ -48,6 +48,8 @@ class Row:
     given: str | None = None
     """The prompt; None for a metric that says that it reads none (`Metric.needs_prompts`)."""
     extra: tuple[Any, ...] = ()
+    reader: str = field(default="", compare=False, repr=False)
+    """Whose row it is: the metric's name, for messages."""
     written: str = field(init=False, repr=False, default="")
     """`extra` as text: 1, 1.0 and True are equal in Python and another value to a metric."""
 
@@ -60,8 +62,8 @@ class Row:
         the prompt would be another number without a word."""
         if self.given is None:
             raise UserError(
-                "a metric reads row.prompt and says that it reads no prompts: let its property "
-                "needs_prompts return True"
+                f"the metric {self.reader or 'of this row'} reads row.prompt and says that it "
+                "reads no prompts: let its property needs_prompts return True"
             )
         return self.given
 
@@ -232,10 +234,14 @@ class Metric(ABC):
         prompts: Sequence[str | None] = [None] * n
         if self.needs_prompts:
             prompts = _prompts(self.name, samples)
+        named = self.name or type(self).__name__
         return [
-            Row(samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra))
+            Row(
+                samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra),
+                named,
+            )
             for i in range(n)
-        ]
+        ]  # fmt: skip
 
     def _scores(self, rows: Sequence[Row]) -> list[Scored]:
         found: dict[Row, Scored] = {}

@@ -29,6 +29,12 @@ from tether.models.tokenizing import stop_ids
 
 NO_FP16 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
 """Activations of these pass 65,504, the largest fp16 number (B36)."""
+DRAW_NOTHING = frozenset({
+    "gpt2", "opt", "gpt_neox", "llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi",
+    "t5", "mt5", "bart", "mbart", "marian", "pegasus",
+})  # fmt: skip
+"""Layers of these draw no random number but for dropout; a router of experts may (jitter, a second
+expert by lot)."""
 
 
 def load_language_model(
@@ -60,7 +66,9 @@ def load_language_model(
     if not settings.dropout:
         silence_module(module)
     if settings.gradient_checkpointing:
-        recompute_activations(core_of(module), random=settings.dropout or _jitters(config))
+        recompute_activations(
+            core_of(module), random=settings.dropout or config.model_type not in DRAW_NOTHING
+        )
     seq2seq = bool(getattr(config, "is_encoder_decoder", False))
     tokenizer.padding_side = "right" if seq2seq else "left"
     stops = dict.fromkeys((int(tokenizer.eos_token_id), *stop_ids(tokenizer, stop)))
@@ -79,11 +87,6 @@ def recompute_activations(core: Any, random: bool = True) -> None:
     """
     enable = getattr(core, "activation_checkpointing_enable", core.gradient_checkpointing_enable)
     enable({"use_reentrant": False, "preserve_rng_state": random})
-
-
-def _jitters(config: Any) -> bool:
-    """Whether routers of experts add noise in train mode (Switch Transformers and others)."""
-    return any("jitter" in k and v for k, v in config.to_dict().items())
 
 
 def _facts(lm: LanguageModel, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Any]:

@@ -81,13 +81,14 @@ class MasterOptimizer:
             if not grads:
                 norms[name] = torch.zeros(())
                 continue
-            # a CPU adds a long vector up number by number in fp32: off by .5 % at 60 million
-            parts = grads if grads[0].is_cuda else self._gradients(name, each=True)
+            parts = grads if _sums_well(grads[0]) else self._gradients(name, each=True)
             each = torch._foreach_norm(parts)  # type: ignore[attr-defined]
             norm = torch.linalg.vector_norm(torch.stack(each))
             limit = self.settings.max_grad_norm
             if limit > 0:
                 scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+                # what lies between the tensors of a block is 0 and stays 0
+                scale = torch.nan_to_num(scale, nan=0.0)
                 torch._foreach_mul_(grads, scale)  # type: ignore[attr-defined]
             norms[name] = norm
         return norms
@@ -131,13 +132,15 @@ class MasterOptimizer:
             self._drop("policy")
         norms = self.clip()
         self.adam.found_inf = None  # type: ignore[attr-defined]
-        if there := self._on_device(norms):
+        there = self._on_device(norms)
+        here = [n for n in norms.values() if not (there and n.is_cuda)]
+        if not all(math.isfinite(float(n)) for n in here):
+            self.zero()
+            return norms
+        if there:
             # AdamW's kernel reads the flag (torch.amp's way to leave a step out)
             bad = ~torch.stack(there).isfinite()
             self.adam.found_inf = bad.any().float()  # type: ignore[attr-defined]
-        elif not all(math.isfinite(float(n)) for n in norms.values()):
-            self.zero()
-            return norms
         for group in self.adam.param_groups:
             group["lr"] = lrs[group["name"]] * self.factor(step)
         if known:
@@ -160,8 +163,8 @@ class MasterOptimizer:
                 continue
             order = [*self.sums[name].masters, *self._rest[name]]
             states = [self.adam.state.get(p) for p in order]
-            if not all(states):
-                return False  # the first step makes them
+            if not all(states) or len({p.device for p in order}) > 1:
+                return False  # the first step makes them; a call of the kernel is of one device
             keys = ("exp_avg", "exp_avg_sq", "step")
             self._moments[name] = (order, *([s[k] for s in states if s] for k in keys))
         return True
@@ -226,3 +229,9 @@ class MasterOptimizer:
                     k: v.to(p.device) if k != "step" or p.is_cuda else v.cpu()
                     for k, v in moments.items()
                 }
+
+
+def _sums_well(block: Tensor) -> bool:
+    """Whether the norm of a long vector is exact: a CPU adds it up number by number in fp32, which
+    is off by .5 % at 60 million."""
+    return block.is_cuda

@@ -4,6 +4,7 @@ optimizer steps, ticks. Box numbers 7 to 9 of the loop."""
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
@@ -73,7 +74,7 @@ class PolicyLearner:
         self.first: Mapping[str, float] | None = None
         """Metrics of the first minibatch, before any step: its ratios must be 1."""
         self._log: dict[str, float] = {}
-        self._noted: list[Callable[[], object]] = []
+        self._noted: deque[Callable[[], object]] = deque()
         """What waits until somebody reads the log: most of it is on its way on the device."""
         self._sums: dict[str, float] = {}
         self._taken = 0
@@ -84,9 +85,9 @@ class PolicyLearner:
 
         Raises UserError: a gradient was not finite.
         """
-        noted, self._noted = self._noted, []
-        for write in noted:
-            write()
+        while self._noted:
+            self._noted[0]()  # one that raises stays, and raises again
+            self._noted.popleft()
         return self._log
 
     @property
@@ -206,9 +207,8 @@ class PolicyLearner:
 
         def told() -> None:
             found = {k: float(v) for k, v in norms.items()}
-            mine = {f"grad_norm_{k}": v for k, v in found.items() if policy or k != "policy"}
-            self._note(mine)
             self._finite(found, clock)
+            self._note({f"grad_norm_{k}": v for k, v in found.items() if policy or k != "policy"})
 
         self._noted.append(told)
         if not any(n.is_cuda for n in norms.values()):

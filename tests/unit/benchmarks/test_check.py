@@ -197,13 +197,23 @@ def test_a_share_counts_as_far_as_its_interval_and_an_equal_step_allow(
     ("n", "places"), [(1, (0, 0)), (5, (0, 4)), (6, (0, 5)), (15, (3, 11)), (20, (5, 14))]
 )
 def test_interval_of_a_median(n: int, places: tuple[int, int]) -> None:
-    """Against scipy's sign test: the widest pair that it leaves."""
+    """Against scipy's sign test: the narrowest pair that it leaves."""
     values = [float(x) for x in range(n)]
     assert measuring.median_interval(values[::-1]) == [values[p] for p in places]
     if n >= 6:  # one further in would be refused at 5 %
         low = places[0]
         assert scipy.stats.binomtest(low, n).pvalue <= 0.05
         assert scipy.stats.binomtest(low + 1, n).pvalue > 0.05
+
+
+def test_a_step_against_itself_of_another_commit_decides_nothing() -> None:
+    told = {"card": "c", "date": "d", "command": "x", "interval_percent": [0.1, 0.2]}
+    rows = [
+        told | {"row": "ema-step-device", "share_percent": 0.15},
+        told | {"row": "nothing", "commit": "abcdef0", "versions": {}},
+    ]
+    text = goals.render([{"name": "overhead", "rows": rows}], "Not yet run.")
+    assert "is of another commit" in cells(text, "share of a step")[4]
 
 
 def test_every_goal_names_a_row_that_its_program_writes() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.collect_grue import collect, main, pack
+from benchmarks.grue_ablations import LAYERS, NAMES
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import METHODS
 from benchmarks.published_grue import TABLES
@@ -67,6 +68,26 @@ def test_tables_hold_every_seed_and_the_paper_and_say_what_is_missing(tmp_path: 
     paper = [r for r in found["rows"] if r["kind"] == "metrics-imdb" and r["of"] != "here"]
     assert {r["method"]: r["classifier"] for r in paper}["ppo"] == 0.605
     assert all(r["command"].startswith("none:") for r in paper)
+
+
+def test_ablations_have_names_their_command_and_a_note(tmp_path: Path) -> None:
+    rows = {m: folders.row(m, start="supervised") for m in ("supervised+ppo", *LAYERS)}
+    rows = {"supervised": folders.row("supervised", tuned=False), **rows}
+    folders.write(
+        tmp_path / "runs", rows, [0, 1], lambda task, row, seed: 0.2 + 0.01 * len(row),
+        tasks=["commongen"],
+    )  # fmt: skip
+    for cell in (tmp_path / "runs").glob("*/*/scores.json"):
+        (cell.parent / "environment.json").write_text('{"device": "one card", "versions": {}}')
+    found = collect(tmp_path / "runs", date="2026-01-02", commit="0123abc")
+    mine = {r["method"]: r for r in found["rows"] if r["kind"] == "scores-commongen"}
+    assert set(mine) == {"supervised", "supervised+ppo", *NAMES.values()}
+    assert all(
+        r["command"].endswith(" --ablations") == (m in NAMES.values()) for m, r in mine.items()
+    )
+    assert sum("Ablations" in n for n in found["notes"]) == 1
+    plain = collect(benchmark(tmp_path / "plain"), date="2026-01-02", commit="0123abc")
+    assert not any("Ablations" in n for n in plain["notes"])
 
 
 def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -> None:

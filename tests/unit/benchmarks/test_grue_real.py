@@ -1,21 +1,21 @@
-"""The real runs of the benchmark: spans are corrupted as T5 says, the study has the cells that it
-names, and the archives of its groups make one benchmark."""
+"""The real runs of the benchmark: the study has the cells that it names, and the archives of its
+groups make one benchmark."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks import grue_real
+from benchmarks import grue_real, grue_travel
 from benchmarks.collect_grue import SOURCES
-from benchmarks.denoising import corrupted, counts, rate, spans
-from benchmarks.grue_pack import GROUPS, SPLITS, write_rows
+from benchmarks.grue_ablations import LAYERS, NAMES
+from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import DEVIATIONS, METHODS, asked, planned, write_settings
 from benchmarks.parts import cut, packed
 from tether.config.errors import UserError
@@ -23,69 +23,6 @@ from tether.studies.grue import run as running
 from tether.studies.grue.cells import settings_of
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import chosen
-
-ROWS: dict[str, dict[str, Any]] = {
-    "commongen": {"concepts": ["dog", "run"], "references": ["A dog runs {i}.", "Dogs run {i}."]},
-    "fairytaleqa": {"question": "who {i} ?", "answers": ["a fox"], "context": "a fox ran {i}."},
-    "multi30k": {"en": "A dog {i}.", "de": "Ein Hund {i}."},
-    "imdb": {"text": "a good film that {i} was long", "label": 1},
-    "dailydialog": {
-        "utterances": ["hi {i}", "hello", "how are you", "fine", "good", "bye {i}"],
-        "act": [1, 1, 2, 1, 1, 4],
-        "emotion": [0, 0, 0, 0, 0, 0],
-    },
-    "scitldr": {"source": ["We study {i}."], "target": ["A study {i}."]},
-}
-
-
-def filled(value: Any, i: str) -> Any:
-    if isinstance(value, str):
-        return value.replace("{i}", i)
-    if isinstance(value, list):
-        return [filled(v, i) for v in value]
-    return value
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a small set of every task."""
-    for task, row in ROWS.items():
-        for split in SPLITS[task]:
-            rows = [{k: filled(v, f"{split}{i}") for k, v in row.items()} for i in range(8)]
-            if task == "commongen":
-                rows = [{**r, "concepts": ["dog", f"{split}{i}"]} for i, r in enumerate(rows)]
-            write_rows(tmp_path / "data" / task / f"{split}.jsonl.gz", rows)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_noise_is_fifteen_percent_in_spans_of_three() -> None:
-    assert counts(256) == (38, 13)  # .15 * 256 = 38.4; 38 / 3 = 12.7
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        mask = spans(256, rng)
-        assert mask.sum() == 38 and not mask[0]
-        assert (mask & ~np.concatenate([[False], mask[:-1]])).sum() == 13
-
-
-def test_input_and_target_hold_the_window_between_them() -> None:
-    window = np.arange(10, 74)
-    ids, labels = corrupted(window, first=999, end=1, rng=np.random.default_rng(0))
-    noise, count = counts(64)
-    assert len(ids) == 64 - noise + count + 1 and len(labels) == noise + count + 1
-    assert ids[-1] == labels[-1] == 1
-    kept = [i for i in [*ids, *labels] if 10 <= i < 74]
-    assert sorted(kept) == list(window)
-    assert [i for i in ids if i > 900] == [999 - k for k in range(count)]
-    # sentinel k of the input is followed, in the target, by what it stands for
-    at = list(ids).index(998)
-    span = list(labels)[list(labels).index(998) + 1]
-    assert ids[at - 1] + 1 == span
-
-
-def test_the_rate_rises_then_falls_to_a_tenth() -> None:
-    assert rate(0.025, 1.0) == pytest.approx(0.5)
-    assert rate(0.05, 1.0) == pytest.approx(1.0) and rate(1.0, 1.0) == pytest.approx(0.1)
 
 
 def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
@@ -105,6 +42,35 @@ def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
     assert by["imdb/supervised-ppo-seed1"].model.lora is not None
     assert by["imdb/supervised-ppo-seed1"].model.gguf_file is None
     assert settings_of(plan, made[0][0]).updates == 0
+
+
+def test_an_ablation_changes_one_thing_of_supervised_ppo(place: Path) -> None:
+    tasks = [t for g in GROUPS.values() for t in g]
+    given = asked(tasks, write_settings(False, ablations=True), ablations=True)
+    made = planned(given)[1]
+    by = {c.name: j for c, j in made}
+    plain = {c.name for c, _ in planned(asked(tasks, write_settings(False)))[1]}
+    added = sorted(by.keys() - plain)
+    arms = [m.rpartition(":")[2] for m in LAYERS]
+    assert added == sorted(
+        f"multi30k/supervised-benchmarks.grue-ablations-{arm}-seed{seed}"
+        for arm in arms
+        for seed in (0, 1, 2)
+    )
+    assert set(LAYERS) == set(NAMES) and plain < by.keys()
+    for seed in (0, 1, 2):
+        base = by[f"multi30k/supervised-ppo-seed{seed}"]
+        s = base.settings
+        assert not s.model.dropout and s.sampling.top_k == 10 and s.evaluation.sampling.greedy  # type: ignore[union-attr]
+        arm = {a: by[f"multi30k/supervised-benchmarks.grue-ablations-{a}-seed{seed}"] for a in arms}
+        assert all(job.after == base.after for job in arm.values())
+        found = {a: replace(j.settings, name=s.name, method=s.method) for a, j in arm.items()}
+        on = replace(s, model=replace(s.model, dropout=True))
+        assert found["dropout"] == on != s
+        fifty = replace(s, sampling=replace(s.sampling, top_k=50))
+        assert found["mismatched"] == fifty != s
+        same = replace(fifty, evaluation=replace(s.evaluation, sampling=fifty.sampling))
+        assert found["matched"] == same != fifty
 
 
 def test_what_is_said_to_differ_is_what_is_set(place: Path) -> None:
@@ -174,10 +140,13 @@ def test_starts_of_finished_methods_do_not_travel(place: Path) -> None:
     for method in METHODS[2:5]:
         name = method.replace("+", "-")
         finish(jobs[f"imdb/{name}-seed1"], adapter=False, policy=False)
-    files, left = grue_real.starts(made, 10_000)
+    files, left = grue_travel.starts(made, 10_000)
     assert [f.as_posix() for f in files] == ["runs/imdb/supervised-seed0/adapter/w.safetensors"]
     assert left == ["commongen/supervised-seed0"]
-    assert grue_real.starts(made, 10)[1] == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
+    assert grue_travel.starts(made, 10)[1] == [
+        "commongen/supervised-seed0",
+        "imdb/supervised-seed0",
+    ]
 
 
 def bundled(group: str, out: Path) -> None:
@@ -199,7 +168,7 @@ def bundled(group: str, out: Path) -> None:
     (Path("runs") / "anchors").mkdir()
     for task in GROUPS[group]:
         (Path("runs") / "anchors" / f"{task}.json").write_text("{}")
-    grue_real.bundle(group, out, Namespace(quick=False, seeds=[0, 1, 2]))
+    grue_travel.bundle(group, out, Namespace(quick=False, ablations=False, seeds=[0, 1, 2]))
 
 
 @pytest.mark.parametrize("folders_", [("o", "o"), ("a", "b")])
@@ -213,7 +182,7 @@ def test_the_records_of_both_groups_make_one_benchmark(
     there.mkdir()
     monkeypatch.chdir(there)
     for _ in range(2):  # taken twice is taken once
-        grue_real.unpack(outs)
+        grue_travel.unpack(outs)
     found = {f.stem: json.loads(f.read_text()) for f in Path("runs").glob("*.json")}
     assert set(found["grue"]["tasks"]) == {t for g in GROUPS.values() for t in g}
     assert len(found["grue"]["cells"]) == 88 and len(found["grue"]["anchors"]) == 6
@@ -236,11 +205,11 @@ def test_what_has_been_mended_since_stays_mended(place: Path) -> None:
     stale = {"imdb/ppo-seed0": {"error": "stale"}, "imdb/ppo-seed1": {"error": "mended since"}}
     failures.write_text(json.dumps({**theirs, **stale}))
     repeated.write_text('["commongen/supervised-seed0", "imdb/supervised-seed0"]')
-    grue_real.bundle("t5", place / "o", Namespace(quick=False, seeds=[0, 1, 2]))
+    grue_travel.bundle("t5", place / "o", Namespace(quick=False, ablations=False, seeds=[0, 1, 2]))
     here = {"imdb/ppo-seed0": {"error": "x"}}
     failures.write_text(json.dumps({**here, "commongen/ppo-seed2": {"error": "mended there"}}))
     repeated.write_text('["imdb/supervised-seed2"]')
-    grue_real.unpack([place / "o"])
+    grue_travel.unpack([place / "o"])
     assert json.loads(failures.read_text()) == {**here, **theirs}
     known = json.loads(repeated.read_text())
     assert known == ["imdb/supervised-seed2", "commongen/supervised-seed0"]
@@ -261,21 +230,21 @@ def test_an_archive_of_another_benchmark_changes_nothing(place: Path) -> None:
     before = files()
     assert {"runs/anchors/commongen.json", "runs/commongen/ppo-seed0/record.jsonl"} < set(before)
     with pytest.raises(UserError, match=r"declares margin 0\.5, and the archive 0\.01"):
-        grue_real.unpack([place / "o"])
+        grue_travel.unpack([place / "o"])
     assert files() == before
 
 
 def test_a_folder_without_its_archives_is_named(place: Path) -> None:
     with pytest.raises(UserError, match=r"--from .*ot5 is no folder"):
-        grue_real.unpack([place / "ot5"])
+        grue_travel.unpack([place / "ot5"])
     (place / "empty").mkdir()
     with pytest.raises(UserError, match="holds no list of pieces"):
-        grue_real.unpack([place / "empty"])
+        grue_travel.unpack([place / "empty"])
     (place / "x.bin").write_bytes(b"0" * 100)
     for piece in cut(packed(place, [place / "x.bin"]), place / "o", "t5"):
         piece.unlink()
     with pytest.raises(UserError, match=r"t5\.tar\.xz-00 is not there, and t5\.json names it"):
-        grue_real.unpack([place / "o"])
+        grue_travel.unpack([place / "o"])
 
 
 def test_what_is_measured_later_is_declared_and_what_failed_is_written(
@@ -289,7 +258,7 @@ def test_what_is_measured_later_is_declared_and_what_failed_is_written(
     monkeypatch.setattr(running.scoring, "score", failing)
     _, made = planned(asked(GROUPS["t5"], write_settings(False)))
     finish(made[0][1], adapter=False, policy=False)
-    args = Namespace(quick=False, seeds=[0, 1, 2])
+    args = Namespace(quick=False, ablations=False, seeds=[0, 1, 2])
     assert not grue_real.measured(GROUPS["t5"], args)
     declared = json.loads(Path("runs/grue.json").read_text())
     assert declared["tasks"] == list(GROUPS["t5"]) and len(declared["cells"]) == len(made)
@@ -329,5 +298,6 @@ def test_the_documented_calls_name_what_they_read() -> None:
     words = [x.split() for x in (grue_real.__doc__ or "").splitlines() if "grue_real " in x]
     calls = [grue_real.parser().parse_args([w for w in x[3:] if w != "..."]) for x in words]
     read = {call.action: [str(s) for s in call.sources] for call in calls}
+    assert read.pop("anchors") == [SOURCES["t5"]]
     assert read.pop("measure") == [*" ".join(SOURCES.values()).split(), "O"]
     assert read == {group: sources.split() for group, sources in SOURCES.items()}

@@ -31,7 +31,6 @@ CARDS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 PLACES = ["--model", "m", "--train", "/d/train.parquet", "--test", "/d/test.parquet", "--out", "o"]
 TOLD = {
     "engine.kind": "graph",
-    "model.compile": True,
     "model.capture": True,
     "batch.old_logprobs": "sampled",
     "evaluation.drift_every": 0,

@@ -11,18 +11,33 @@ from benchmarks.parts import cut, join, main, packed
 from tether.config.errors import UserError
 
 
-def test_pieces_give_back_the_same_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", [6, None])
+def test_pieces_give_back_the_same_files(preset: int | None, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "a").mkdir(parents=True)
     (source / "a" / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
     (source / "y.json").write_text("{}")
     files = [source / "a" / "x.bin", source / "y.json"]
-    archive = packed(source, files)
-    assert archive == packed(source, reversed(files))
+    archive = packed(source, files, preset)
+    assert archive == packed(source, reversed(files), preset)
     pieces = cut(archive, tmp_path / "out", "some", piece=2000)
     assert [p.stat().st_size <= 2000 for p in pieces] == [True] * len(pieces) and len(pieces) > 2
     assert join(tmp_path / "out" / "some.json", tmp_path / "back") == ["a/x.bin", "y.json"]
     assert (tmp_path / "back" / "a" / "x.bin").read_bytes() == files[0].read_bytes()
+
+
+def test_what_is_stored_takes_the_place_of_what_was_compressed_and_back(tmp_path: Path) -> None:
+    """A name has one archive; a stored one holds the bytes of its files, and its name says so."""
+    (tmp_path / "x.bin").write_bytes(np.random.default_rng(0).bytes(5000))
+    listed = tmp_path / "out" / "some.json"
+    for preset, ending in ((6, "tar.xz"), (None, "tar"), (1, "tar.xz")):
+        archive = packed(tmp_path, [tmp_path / "x.bin"], preset)
+        assert ((tmp_path / "x.bin").read_bytes() in archive) is (preset is None)
+        cut(archive, tmp_path / "out", "some", piece=4000)
+        there = sorted(p.name for p in (tmp_path / "out").iterdir())
+        pieces = -(-len(archive) // 4000)
+        assert there == ["some.json", *(f"some.{ending}-{n:02d}" for n in range(pieces))]
+        assert join(listed, tmp_path / "back") == ["x.bin"]
 
 
 def test_a_missing_or_broken_piece_is_named_before_anything_is_written(tmp_path: Path) -> None:
@@ -68,6 +83,10 @@ def test_a_folder_goes_through_the_commands(
     (tmp_path / "source" / "x.txt").write_text("x")
     out, back = tmp_path / "out" / "some", tmp_path / "back"
     assert main(["split", str(tmp_path / "source"), str(out)]) == 0
+    assert main(["join", f"{out}.json", "--into", str(back)]) == 0
+    assert main(["split", str(tmp_path / "source"), str(out), "--stored"]) == 0
+    assert out.with_name("some.tar-00").is_file() and not out.with_name("some.tar.xz-00").exists()
+    (back / "x.txt").unlink()
     assert main(["join", f"{out}.json", "--into", str(back)]) == 0
     assert (back / "x.txt").read_text() == "x"
     assert main(["join", f"{out}.tar.xz-00", "--into", str(back)]) == 1

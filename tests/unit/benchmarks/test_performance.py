@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks import ceilings, measuring, memory, overhead, rollout, step, together, update
-from benchmarks.render import read, render
+from benchmarks.render import Wrong, read, render
 from benchmarks.worlds import PROMPT, World, texts, word_tokenizer
 from tests.models_for_tests import tiny
 
@@ -197,6 +197,12 @@ def test_rows_of_another_commit_stay_where_that_is_asked_and_say_so(tmp_path: Pa
     text = render(found)
     assert "at commit ccc; " in text and " At commit aaa: a. At commit bbb: b." in text
     assert "commit bbb" in text.split("Commands of the rows")[1]
+    found["rows"][0]["versions"] = found["versions"] | {"torch": "1.0"}
+    assert " At commit aaa (torch 1.0): a." in render(found)
+    del found["rows"][0]["versions"]
+    (tmp_path / "other.json").write_text(json.dumps(found | {"name": "other"}))
+    with pytest.raises(Wrong, match="without the versions"):
+        read(tmp_path / "other.json")
     measuring.Results("some", file, "ddd", [table]).add(found["rows"][2])
     assert [r["row"] for r in read(file)["rows"]] == ["c"]
 

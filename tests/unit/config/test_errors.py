@@ -163,3 +163,21 @@ def test_a_script_that_exits_is_no_module(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text("raise SystemExit(3)\n")
     with pytest.raises(UserError, match=r"exits.py.* fails on import: SystemExit: 3"):
         load_object(f"{tmp_path}/exits.py:f")
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_a_signal_during_an_import_is_no_fault_of_the_module(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study would list the run as failed, and not repeat it. A module that leaves by itself with
+    such a code has failed."""
+    leave = f"from tether.config.errors import Terminated\nraise Terminated({code})\n"
+    (tmp_path / f"stopped_{code}.py").write_text(leave)
+    (tmp_path / f"left_{code}.py").write_text(f"raise SystemExit({code})\n")
+    with pytest.raises(UserError, match="fails on import: SystemExit"):
+        load_object(f"{tmp_path}/left_{code}.py:f")
+    monkeypatch.syspath_prepend(tmp_path)
+    for address in (f"{tmp_path}/stopped_{code}.py:f", f"stopped_{code}:f"):
+        with pytest.raises(SystemExit) as caught:
+            load_object(address)
+        assert caught.value.code == code

@@ -318,10 +318,17 @@ def test_what_costs_no_training_by_reward(tmp_path: Path) -> None:
 
 
 def test_what_costs_no_training_needs_a_method_that_trains_on_a_reward(tmp_path: Path) -> None:
-    for more in ({"after": ["best_of_n"]}, {"overrides": ["--after.samples=16"]}):
-        with pytest.raises(UserError, match="--after measures for methods that train on a reward"):
-            plan_of(Asked(["imdb"], ["supervised"], out=tmp_path, **more))  # type: ignore[arg-type]
-        plan_of(Asked(["imdb"], ["ppo"], out=tmp_path, **more))  # type: ignore[arg-type]
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("tuned: {after: {oracle: true}}")
+    second.write_text("tasks: {imdb: {all: {after: {samples: 8}}}}")
+    asking: list[dict[str, Any]] = [{"after": ["best_of_n"]}, {"overrides": ["--after.samples=16"]}]
+    for more in [*asking, {"settings": first}, {"settings": second}]:
+        where = rf"after in {file} \(imdb\)" if (file := more.get("settings")) else "--after"
+        with pytest.raises(UserError, match=f"^{where} measures for methods that train on a rew"):
+            plan_of(Asked(["imdb"], ["supervised"], out=tmp_path, **more))
+        plan_of(Asked(["imdb"], ["ppo"], out=tmp_path, **more))
+    first.write_text("all: {after: {oracle: false}}")  # asks for nothing
+    plan_of(Asked(["imdb"], ["supervised"], out=tmp_path, settings=first))
 
 
 @pytest.mark.parametrize("key", ["demonstrations: {%s}", "methods: {ppo: {%s}}"])

@@ -259,6 +259,14 @@ def test_metrics_that_fail_stop_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert queue.main()[1] and json.loads((folder / "unmeasured.json").read_text()) == {}
 
 
+def test_metrics_can_be_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(tmp_path / "o", monkeypatch)
+    folder, whole = queue.main(measuring=False)
+    assert whole and queue.scored == [] and not (folder / "unmeasured.json").exists()
+    running.measure_finished(queue.asked, console=queue.console)
+    assert set(queue.scored) == {"zero-shot", "ppo", "nlpo"}
+
+
 def test_what_has_finished_elsewhere_is_declared_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

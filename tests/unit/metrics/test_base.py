@@ -14,6 +14,8 @@ from tether.config.errors import UserError
 from tether.config.parts import build, check, dump
 from tether.metrics.base import Metric, Row, Samples, Scored, frozen
 from tether.metrics.words import sentences, tokens, words
+from tether.rewards.batch import RewardBatch
+from tether.rewards.metric import MetricReward
 
 
 @dataclass
@@ -104,8 +106,11 @@ def test_a_metric_that_reads_prompts_without_saying_so_is_refused() -> None:
     given = samples("a")
     prompted = Samples(given.texts, given.references, ["p"], given.columns)
     for each in (given, prompted):
-        with pytest.raises(UserError, match=r"needs_prompts return True$"):
+        with pytest.raises(UserError, match=r"^the metric counting .* needs_prompts return True$"):
             Silent()(each)
+    with pytest.raises(UserError, match=r"^the metric counting reads row.prompt"):
+        columns = {"references": [["x"]], "topic": [["a"]]}
+        MetricReward(metric=Silent())(RewardBatch(["p"], ["a"], [[1]], columns))
 
 
 def test_equal_in_python_is_not_equal_to_a_metric() -> None:

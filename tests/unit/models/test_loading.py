@@ -9,7 +9,16 @@ import pytest
 import torch
 
 from tests.conftest import shared
-from tests.models_for_tests import EOS, PAD, byte_tokenizer, some_sequences, tiny_module
+from tests.models_for_tests import (
+    CAUSAL,
+    ENCODER_DECODER,
+    EOS,
+    PAD,
+    VOCAB,
+    byte_tokenizer,
+    some_sequences,
+    tiny_module,
+)
 from tether.config.errors import UserError
 from tether.config.run import LoraSettings, ModelSettings
 from tether.models.language_model import LanguageModel
@@ -92,11 +101,15 @@ def test_missing_cuda_is_said(tmp_path: Path) -> None:
         load_language_model(ModelSettings(path=saved(tmp_path), device="cuda"))
 
 
-@pytest.mark.parametrize("dropout", [False, True])
-def test_recomputed_activations_give_the_same_gradient(tmp_path: Path, dropout: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dropout"), [*((k, False) for k in (*CAUSAL, *ENCODER_DECODER)), ("gpt2", True)]
+)
+def test_recomputed_activations_give_the_same_gradient(
+    tmp_path: Path, kind: str, dropout: bool
+) -> None:
     """With dropout the second pass draws what the first one drew; without, nobody reads the state
-    of the generators."""
-    path, grads = saved(tmp_path), []
+    of the generators, for families that draw nothing else."""
+    path, grads = saved(tmp_path, kind, vocab=VOCAB + 1, dropout=0.2), []
     for recompute in (False, True):
         lm = load_language_model(
             ModelSettings(
@@ -104,13 +117,32 @@ def test_recomputed_activations_give_the_same_gradient(tmp_path: Path, dropout: 
             )
         )
         if recompute:
-            (how,) = {m._gradient_checkpointing_func for m in layers(lm)}
-            assert how.keywords["preserve_rng_state"] is dropout
+            how = layers(lm)[0]._gradient_checkpointing_func
+            assert how.keywords["preserve_rng_state"] is dropout, lm.config.model_type
         with lm.updating():
             torch.manual_seed(0)
             lm.forward(some_sequences(lm))[0].square().mean().backward()
-        grads.append(torch.cat([p.grad.flatten() for p in lm.module.parameters()]))
+        grads.append(
+            torch.cat([p.grad.flatten() for p in lm.module.parameters() if p.grad is not None])
+        )
     torch.testing.assert_close(grads[0], grads[1])
+
+
+def test_a_model_whose_routers_draw_keeps_the_state(tmp_path: Path) -> None:
+    """Its second expert is drawn by lot, so a second pass must draw the same."""
+    from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
+
+    config = SwitchTransformersConfig(
+        vocab_size=300, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_decoder_layers=2,
+        num_heads=2, num_experts=2, decoder_start_token_id=PAD, pad_token_id=PAD,
+        eos_token_id=EOS,
+    )  # fmt: skip
+    SwitchTransformersForConditionalGeneration(config).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    lm = load_language_model(
+        ModelSettings(path=str(tmp_path), device="cpu", gradient_checkpointing=True)
+    )
+    assert layers(lm)[0]._gradient_checkpointing_func.keywords["preserve_rng_state"] is True
 
 
 def layers(lm: LanguageModel) -> list[Any]:

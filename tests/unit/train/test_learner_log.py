@@ -88,3 +88,19 @@ def test_a_gradient_that_is_not_finite_is_told_by_the_update_it_came_in(
     assert all(torch.equal(a, b) for a, b in zip(before, learner.parameters, strict=True))
     with pytest.raises(UserError, match="update 5: the gradient of the policy is nan"):
         _ = learner.read  # type: ignore[attr-defined]
+
+
+def test_what_raises_raises_again(world: Path) -> None:
+    """A log that has failed once is not an empty one."""
+    learner = learner_of(agent_of(settings(world)), [])
+
+    def fails() -> None:
+        raise UserError("diverged")
+
+    learner.note({"a": 1.0})
+    learner._noted.append(fails)
+    learner.note({"b": 2.0})
+    for _ in range(2):
+        with pytest.raises(UserError, match="diverged"):
+            _ = learner.log
+    assert learner._log == {"update/a": 1.0} and len(learner._noted) == 2

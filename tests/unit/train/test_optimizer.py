@@ -10,6 +10,7 @@ from torch import nn
 
 from tether.config.run import OptimizerSettings
 from tether.train import gradients as module
+from tether.train import optimizer as optimizer_module
 from tether.train.optimizer import MasterOptimizer
 
 
@@ -63,10 +64,14 @@ def fused(settings: OptimizerSettings, **groups: tuple[list[Any], list[Any]]) ->
     return optimizer
 
 
+@pytest.mark.parametrize("block", [False, True])
 @pytest.mark.parametrize("limit", [0.0, 0.5, 1e9])
-def test_steps_are_those_of_torch_optim(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_those_of_torch_optim(
+    limit: float, block: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lists that are known, one vector of gradients; a tensor that is its own master (a head in
     fp32), one laid out otherwise, steps without the policy and without one tensor in between."""
+    monkeypatch.setattr(optimizer_module, "_sums_well", lambda t: block)  # as on a GPU
     settings = OptimizerSettings(max_grad_norm=limit, weight_decay=0.1)
     torch.manual_seed(0)
     starts = [torch.randn(5, 3), torch.randn(2), torch.randn(4, 7).t(), torch.randn(3)]
@@ -167,3 +172,34 @@ def test_a_step_that_is_left_out_on_the_device(bad: float, monkeypatch: pytest.M
     assert torch.equal(weights[0][0], weights[1][0]) and torch.equal(weights[0][1], weights[1][1])
     assert steps == [1.0, 1.0, 2.0]
     assert (weights[2][0] < weights[1][0]).all() and (weights[2][1] < weights[1][1]).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_block_of_sums_is_sound_after_a_bad_gradient(
+    bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of odd sizes have room between them, which the norm of the block reads."""
+    monkeypatch.setattr(optimizer_module, "_sums_well", lambda t: True)
+    monkeypatch.setattr(MasterOptimizer, "_on_device", lambda self, norms: list(norms.values()))
+    masters, working = pair(3, 2, 5)
+    mine = fused(OptimizerSettings(max_grad_norm=1.0), policy=(masters, working))
+    moved = []
+    for size in (1.0, 1.0, bad, 1.0):
+        before = [p.detach().clone() for p in masters]
+        for p in working:
+            p.grad = torch.full_like(p, size)
+        norm = mine.step({"policy": 0.1}, 0)["policy"]
+        assert bool(norm.isfinite()) == (size == 1.0)
+        moved.append(not torch.equal(before[0], masters[0]))
+    assert moved == [True, True, False, True]
+
+
+def test_a_norm_in_cpu_memory_is_looked_at_beside_one_of_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
+    mine = fused(OptimizerSettings(), policy=([p], [p]), critic=([q], [q]))
+    monkeypatch.setattr(MasterOptimizer, "_on_device", lambda self, norms: [norms["policy"]])
+    p.grad, q.grad = torch.ones(3), torch.full((2,), float("nan"))
+    mine.step({"policy": 0.1, "critic": 0.1}, 0)
+    assert bool((p == 1).all()) and bool((q == 1).all())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -74,6 +75,7 @@ def main(
     retry: bool = False,
     console: Console | None = None,
     only: Callable[[Cell], bool] = lambda cell: True,
+    measuring: bool = True,
 ) -> tuple[Path, bool]:
     """Run what is not finished, measure it. Returns the folder, and whether every cell has finished
     and is measured. Where the metrics of a cell fail, the others go on.
@@ -81,6 +83,7 @@ def main(
     Args:
         only: cells that the benchmark consists of, of all that the options give (a method with
             fewer seeds than the others, say); what one starts from has to be among them.
+        measuring: False = only train, and leave the metrics to `measure_finished`.
     Raises:
         UserError: before the first worker, for anything that is wrong.
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM; the same command goes on.
@@ -99,7 +102,7 @@ def main(
         measured: list[Future[dict[str, str]]] = []
 
         def ended(job: Job) -> None:
-            if job.name in by_name:  # what trains nothing is no row
+            if measuring and job.name in by_name:  # what trains nothing is no row
                 measured.append(pool.submit(measure, [by_name[job.name]], ready))
 
         try:
@@ -118,6 +121,8 @@ def main(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     whole = all(finished(job.folder) for _, job in [*made, *free])
+    if not measuring:
+        return plan.folder, whole
     failed |= measure([(c, j) for c, j in made if c.name not in failed], ready)
     _record(plan.folder, made, failed, console)
     return plan.folder, not failed and whole
@@ -218,14 +223,33 @@ def plan_of(asked: Asked) -> Plan:
         overrides=[*asked.overrides, *(f"--after.{step}=true" for step in asked.after)],
     )
     _check_references(plan)
-    if any(o.startswith("--after.") for o in plan.overrides) and not any(
-        tuned(plan, t, m) for t in tasks for m in methods.values()
-    ):
-        raise UserError(
-            "--after measures for methods that train on a reward what the weights that they start "
-            "from give without training; --methods names none (ppo, supervised+nlpo ...)"
-        )
+    _check_after(plan, asked.settings)
     return plan
+
+
+def _check_after(plan: Plan, file: Path | None) -> None:
+    """Raises UserError: `after` where no method of a task trains on a reward, so that nothing would
+    be measured."""
+    on = any(o.startswith("--after.") for o in plan.overrides)
+    of_task = {t: any(tuned(plan, t, m) for m in plan.methods.values()) for t in plan.tasks}
+    idle = [t for t in plan.tasks if not of_task[t]]
+    terms = plan.terms
+    asking = [t for t in plan.tasks if _asks(terms[t].all) or _asks(terms[t].tuned)]
+    if on and len(idle) == len(plan.tasks):
+        where = "--after"
+    elif asking and set(asking) <= set(idle):
+        where = f"after in {file} ({', '.join(asking)})"
+    else:
+        return
+    raise UserError(
+        f"{where} measures for methods that train on a reward what the weights that they start "
+        "from give without training; --methods names none (ppo, supervised+nlpo ...)"
+    )
+
+
+def _asks(layer: Mapping[str, Any]) -> bool:
+    """Whether a layer of settings says of `after` more than that something is off."""
+    return any(v not in (None, False) for v in (layer.get("after") or {}).values())
 
 
 def _check_references(plan: Plan) -> None:

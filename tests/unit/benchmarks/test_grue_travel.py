@@ -1,0 +1,257 @@
+"""What of the real runs is done beside something else, and what travels alone: anchors that were
+computed beforehand, and the T5's weights, which are packed while cells train."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import grue_real, grue_study, grue_travel
+from benchmarks.grue_pack import write_rows
+from benchmarks.grue_study import SENTIMENT, T5
+from benchmarks.grue_travel import unpack
+from benchmarks.parts import join
+from tether.config.errors import UserError
+from tether.config.text_values import read_yaml, write_yaml
+from tether.studies.grue.run import Ready
+
+ANCHORS = Path("runs/anchors")
+SCITLDR = ["--tasks", "scitldr"]
+
+
+def run(*words: str) -> int:
+    return grue_real.main([*words])
+
+
+def test_anchors_travel_alone_and_are_used_where_they_arrive(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_rouge(monkeypatch)
+    here, there, out = place, place / "there", place / "anchors"
+    assert run("anchors", "smollm2", *SCITLDR, "--root", str(here), "--out", str(out)) == 0
+    assert sorted(p.name for p in out.iterdir()) == [
+        "anchors-smollm2.json", "anchors-smollm2.tar.xz-00",
+    ]  # fmt: skip
+    assert join(out / "anchors-smollm2.json", place / "x") == ["runs/anchors/scitldr.json"]
+    shutil.copytree(here / "data", there / "data")
+    monkeypatch.setattr("tether.studies.grue.anchors.anchor", None)  # nothing is computed there
+    words = ["anchors", "smollm2", *SCITLDR, "--root", str(there)]
+    assert run(*words, "--from", str(out)) == 0
+    assert (there / ANCHORS / "scitldr.json").read_bytes() == (
+        here / ANCHORS / "scitldr.json"
+    ).read_bytes()
+    assert run(*words, "--from", str(out)) == 0  # taken twice is taken once
+    data = there / "data" / "scitldr" / "test.jsonl.gz"
+    write_rows(data, [{"source": ["We do."], "target": ["Another one."]}] * 8)
+    with pytest.raises(UserError, match="of other test examples"):
+        run(*words)
+    content = json.loads((there / ANCHORS / "scitldr.json").read_text())
+    content["metrics"][0]["floor"] = 0.5
+    (there / ANCHORS / "scitldr.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        run(*words)
+
+
+def use_rouge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics that need no file."""
+    plain = grue_study.write_settings
+
+    def write(quick: bool, ablations: bool) -> Path:
+        file = plain(quick, ablations)
+        content = read_yaml(file)
+        content["tasks"]["scitldr"]["metrics"] = ["rouge_1", "rouge_l"]
+        write_yaml(file, content)
+        return file
+
+    monkeypatch.setattr(grue_study, "write_settings", write)
+
+
+def test_other_anchors_than_those_that_are_there_are_refused(place: Path) -> None:
+    ANCHORS.mkdir(parents=True)
+    (ANCHORS / "imdb.json").write_text('{"of": "there"}')
+    (ANCHORS / "scitldr.json").write_text("{}")
+    grue_travel.anchors(["imdb", "scitldr"], place / "o")
+    (ANCHORS / "imdb.json").write_text('{"of": "here"}')
+    (ANCHORS / "scitldr.json").unlink()
+    with pytest.raises(UserError, match=r"imdb.json is there and has other anchors than .*smollm2"):
+        unpack([place / "o"])
+    assert json.loads((ANCHORS / "imdb.json").read_text()) == {"of": "here"}
+    assert not (ANCHORS / "scitldr.json").exists()
+    (ANCHORS / "imdb.json").unlink()
+    unpack([place / "o"])
+    assert json.loads((ANCHORS / "imdb.json").read_text()) == {"of": "there"}
+
+
+def test_anchors_that_lack_a_metric_are_no_anchors(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The benchmark of another machine, which has it, would silently go without."""
+
+    def prepare(plan: Any, *_: Any) -> dict[str, Ready]:
+        entry = type("E", (), {"name": "intent_accuracy", "missing": "no classifier"})
+        for task in plan.tasks:
+            ANCHORS.mkdir(parents=True, exist_ok=True)
+            (ANCHORS / f"{task}.json").write_text("{}")
+        return {t: Ready([entry], [], None, "") for t in plan.tasks}  # type: ignore[list-item, arg-type]
+
+    monkeypatch.setattr(grue_real, "prepare", prepare)
+    ANCHORS.mkdir(parents=True)
+    (ANCHORS / "imdb.json").write_text("{}")
+    words = ["anchors", "smollm2", "--root", str(place), "--out", str(place / "o")]
+    with pytest.raises(UserError, match=r"imdb would lack intent_accuracy \(no classifier\)"):
+        run(*words)
+    assert [p.name for p in ANCHORS.iterdir()] == ["imdb.json"]  # what was there stays
+    assert not list((place / "o").iterdir())
+
+
+class Stages:
+    """The stages of a call, each of which only notes that it came."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, anchors: int = 0) -> None:
+        self.came: list[str] = []
+        self.training = threading.Event()
+        self.packed = threading.Event()
+        program = f"raise SystemExit({anchors})"
+        monkeypatch.setattr(grue_real, "unpack", lambda sources: None)
+        monkeypatch.setattr(grue_real, "pretrain", lambda *_: self.came.append("t5"))
+
+        def started(words: list[str]) -> subprocess.Popen[bytes]:
+            at = len(words) - words[::-1].index("--tasks")
+            self.anchored = words[at:]
+            return subprocess.Popen([sys.executable, "-c", program])
+
+        self.anchored: list[str] = []
+        monkeypatch.setattr(grue_real, "started", started)
+        monkeypatch.setattr(grue_real, "within", self.within)
+        monkeypatch.setattr(grue_real, "weights", self.weights)
+        monkeypatch.setattr(grue_real, "bundle", lambda *_: self.came.append("records"))
+
+    def within(self, words: list[str], seconds: float) -> int:
+        self.training.set()
+        self.came.append(" ".join(words[:2]))
+        assert self.packed.wait(10)  # the cells end after the weights are packed: side by side
+        return 0
+
+    def weights(self, out: Path) -> None:
+        assert self.training.wait(10)
+        self.packed.set()
+
+
+WORDS = ["t5", "--root", ".", "--out", "O"]
+
+
+def test_the_weights_are_packed_while_cells_train(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch)
+    assert run(*WORDS) == 0
+    assert stages.came == ["t5", "cells t5", "records"]
+    assert stages.anchored == ["commongen", "fairytaleqa", "multi30k"]
+    monkeypatch.setattr(grue_real, "weights", None)
+    assert run(*WORDS, "--without-weights") == 0
+
+
+def test_anchors_that_need_a_classifier_wait_for_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch)
+    monkeypatch.setattr(grue_real, "classifiers", lambda *_: stages.came.append("intent"))
+    stages.packed.set()
+    words = ["smollm2", *WORDS[1:]]
+    for folder, wanted in ((None, ["scitldr"]), (SENTIMENT, ["imdb", "scitldr"])):
+        if folder is not None:
+            folder.mkdir(parents=True)
+        assert run(*words) == 0
+        assert stages.anchored == wanted
+    assert stages.came == ["intent", "cells smollm2", "records"] * 2
+    for tasks in (["dailydialog"], ["imdb", "scitldr"]):  # nothing else to do meanwhile
+        stages.anchored = []
+        assert run(*words, "--tasks", *tasks) == 0
+        assert stages.anchored == []
+
+
+def test_a_classifier_that_no_task_reads_is_not_trained(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    def train(command: list[str], check: bool) -> None:
+        name = command[command.index("--name") + 1]
+        trained.append(name)
+        (place / "classifiers" / name / "classifier").mkdir(parents=True)
+
+    monkeypatch.setattr(grue_real.subprocess, "run", train)
+    for tasks, names in ((["imdb", "scitldr"], []), (["dailydialog", "imdb"], ["intent"])):
+        grue_real.classifiers(tasks, False)
+        assert trained == names
+
+
+def test_a_later_call_starts_its_cells_at_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch, anchors=1)
+    T5.mkdir(parents=True)
+    (T5 / "denoising.json").write_text("{}")
+    monkeypatch.setattr(grue_real, "started", None)
+    assert run(*WORDS) == 0
+    assert stages.came == ["cells t5", "records"]
+
+
+def test_the_memory_of_the_pretraining_is_free_for_cells(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's process lives as long as they do, and keeps what its allocator has."""
+    came: list[str] = []
+    write_rows(Path("data/denoising.jsonl.gz"), ["a text"])
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda path: path)
+    monkeypatch.setattr(grue_real.denoising, "train", lambda *_, **__: came.append("trained"))
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: came.append("emptied"))
+    grue_real.pretrain(1.0, True)
+    assert came == ["trained", "emptied"]
+
+
+def test_what_fails_beside_the_cells_is_told_and_the_records_are_kept(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch)
+
+    def full(out: Path) -> None:
+        stages.packed.set()
+        raise OSError("no space left")
+
+    monkeypatch.setattr(grue_real, "weights", full)
+    with pytest.raises(OSError, match="no space left"):
+        run(*WORDS)
+    assert stages.came == ["t5", "cells t5", "records"]
+
+
+def test_no_cell_starts_under_anchors_that_cannot_be_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch, anchors=1)
+    with pytest.raises(UserError, match="the anchors cannot be used"):
+        run(*WORDS)
+    assert stages.came == ["t5"]
+
+
+def test_the_packed_weights_are_the_files_that_cells_load(place: Path) -> None:
+    T5.mkdir(parents=True)
+    for name in ("model.safetensors", "config.json", "denoising.json"):
+        (T5 / name).write_bytes(name.encode() * 1000)
+    before = {f: f.read_bytes() for f in T5.iterdir()}
+    grue_travel.weights(place / "o")
+    assert {f: f.read_bytes() for f in T5.iterdir()} == before
+    assert (place / "o" / "weights.tar-00").is_file()  # stored
+    shutil.rmtree("models")
+    unpack([place / "o"])
+    assert {f: f.read_bytes() for f in T5.iterdir()} == before
+    (place / "o" / "weights.tar-00").write_bytes(b"once is enough")
+    grue_travel.weights(place / "o")
+    assert (place / "o" / "weights.tar-00").read_bytes() == b"once is enough"
