@@ -201,7 +201,7 @@ def within(command: Sequence[str], seconds: float) -> int | None:
     None = it was stopped."""
     process = started(command)
     try:
-        return process.wait(timeout=max(1.0, seconds))
+        return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
     try:
@@ -217,13 +217,16 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     clock, out = time.perf_counter(), args.out
     unpack(args.sources)
     say("unpacked", clock)
-    parts(group, args, words)
+    end = clock + args.stop_after - GRACE
+    parts(group, args, words, end)
     say("the model's own parts", clock)
-    left = args.stop_after - (time.perf_counter() - clock) - GRACE
+    left = end - time.perf_counter()
     later = ["--measure-later"] * args.measure_later
     with ThreadPoolExecutor(1) as beside:
         packing = group == "t5" and not args.without_weights and beside.submit(weights, out)
-        status = within(["cells", group, "--root", ".", *words, *later], left)
+        status = None
+        if left > 0:
+            status = within(["cells", group, "--root", ".", *words, *later], left)
         say("stopped at the deadline" if status is None else f"cells ended with {status}", clock)
         bundle(group, out, args)
         if packing:
@@ -232,9 +235,9 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     return status == 0
 
 
-def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
+def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float) -> None:
     """What a model's cells start from, once; meanwhile the anchors of those tasks whose classifier
-    is there, or that have none.
+    is there, or that have none. At `end`, of `time.perf_counter`, they are left to the cells.
 
     Raises UserError: the anchors failed, as their process has said.
     """
@@ -250,8 +253,10 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
             classifiers(tasks, args.quick)
         elif not making.is_file():
             pretrain(args.seconds, args.quick)
-        if computing is not None and computing.wait():
+        if computing is not None and computing.wait(max(0.0, end - time.perf_counter())):
             raise UserError("the anchors cannot be used (the line above)")
+    except subprocess.TimeoutExpired:
+        print("no time is left for the anchors: they are left to the cells", flush=True)
     finally:
         if computing is not None:
             computing.kill()

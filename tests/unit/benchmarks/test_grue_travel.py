@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,13 @@ def test_anchors_that_lack_a_metric_are_no_anchors(
 class Stages:
     """The stages of a call, each of which only notes that it came."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, anchors: int = 0) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, anchors: int = 0, seconds: float = 0.0
+    ) -> None:
         self.came: list[str] = []
         self.training = threading.Event()
         self.packed = threading.Event()
-        program = f"raise SystemExit({anchors})"
+        program = f"import time; time.sleep({seconds}); raise SystemExit({anchors})"
         monkeypatch.setattr(grue_real, "unpack", lambda sources: None)
         monkeypatch.setattr(grue_real, "pretrain", lambda *_: self.came.append("t5"))
 
@@ -156,6 +159,20 @@ def test_the_weights_are_packed_while_cells_train(
     assert stages.anchored == ["commongen", "fairytaleqa", "multi30k"]
     monkeypatch.setattr(grue_real, "weights", None)
     assert run(*WORDS, "--without-weights") == 0
+
+
+def test_anchors_do_not_outlast_the_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = Stages(monkeypatch, seconds=30.0)
+    stages.training.set()  # the weights have nothing to wait for
+    monkeypatch.setattr(grue_real, "GRACE", 0.0)
+    clock = time.perf_counter()
+    assert run(*WORDS, "--stop-after", "1") == 1
+    assert time.perf_counter() - clock < 15
+    assert stages.came == ["t5", "records"] and stages.packed.is_set()
+    said = capsys.readouterr().out
+    assert "the anchors: they are left to the cells" in said and "stopped at the deadline" in said
 
 
 def test_anchors_that_need_a_classifier_wait_for_it(
