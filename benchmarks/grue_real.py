@@ -51,6 +51,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 
 from benchmarks import denoising
 from benchmarks.grue_pack import GROUPS
@@ -203,13 +204,21 @@ def within(command: Sequence[str], seconds: float) -> int | None:
     try:
         return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)
+        return None
+    finally:  # also where this process is itself asked to stop
+        stop(process, GRACE)
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Ask a process to stop, if it has not ended, and end it after some seconds."""
     try:
-        process.wait(timeout=GRACE)
+        process.terminate()
+        process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
+        pass
+    finally:
         process.kill()
         process.wait()
-    return None
 
 
 def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
@@ -259,8 +268,7 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float
         print("no time is left for the anchors: they are left to the cells", flush=True)
     finally:
         if computing is not None:
-            computing.kill()
-            computing.wait()
+            stop(computing, 1.0)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -321,9 +329,19 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0 if measured(tasks, args) else 1
 
 
-if __name__ == "__main__":
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def entry() -> None:
+    """The command: SIGTERM ends what it has started, too."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         sys.exit(main())
     except UserError as e:
         print(f"grue_real: {e}", file=sys.stderr)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    entry()

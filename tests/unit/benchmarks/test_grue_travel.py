@@ -3,8 +3,12 @@ computed beforehand, and the T5's weights, which are packed while cells train.""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +22,7 @@ from benchmarks import grue_real, grue_study, grue_travel
 from benchmarks.grue_pack import write_rows
 from benchmarks.grue_study import SENTIMENT, T5
 from benchmarks.grue_travel import unpack
+from benchmarks.measuring import ROOT
 from benchmarks.parts import join
 from tether.config.errors import UserError
 from tether.config.text_values import read_yaml, write_yaml
@@ -173,6 +178,51 @@ def test_anchors_do_not_outlast_the_time(
     assert stages.came == ["t5", "records"] and stages.packed.is_set()
     said = capsys.readouterr().out
     assert "the anchors: they are left to the cells" in said and "stopped at the deadline" in said
+
+
+DRIVER = """
+import subprocess, sys, time
+from benchmarks import grue_real
+
+def started(words):
+    child = [sys.executable, "-c", "import time; time.sleep(60)"]
+    process = subprocess.Popen(child)
+    print("child", words[0], process.pid, flush=True)
+    return process
+
+grue_real.unpack = lambda sources: None
+grue_real.pretrain = lambda *_: time.sleep({seconds})
+grue_real.started = started
+sys.argv[1:] = ["t5", "--root", ".", "--out", "O", "--without-weights"]
+grue_real.entry()
+"""
+
+
+@pytest.mark.parametrize(("stage", "seconds"), [("anchors", 60.0), ("cells", 0.0)])
+def test_what_a_call_has_started_ends_with_it(stage: str, seconds: float, place: Path) -> None:
+    if stage == "cells":  # no anchors beside an own part that is there
+        T5.mkdir(parents=True)
+        (T5 / "denoising.json").write_text("{}")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER.format(seconds=seconds)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+    )  # fmt: skip
+    assert driver.stdout is not None
+    (line,) = itertools.islice((x for x in driver.stdout if x.startswith("child")), 1)
+    _, what, pid = line.split()
+    try:
+        assert what == stage
+        time.sleep(0.2)  # it waits
+        driver.terminate()
+        assert driver.wait(20) == 143
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    finally:
+        driver.kill()
+        driver.wait()
+        driver.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def test_anchors_that_need_a_classifier_wait_for_it(
