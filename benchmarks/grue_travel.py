@@ -190,9 +190,11 @@ def weights(out: Path) -> None:
 
 
 def anchors(tasks: Iterable[str], out: Path) -> None:
-    """The anchors of some tasks, a group an archive."""
+    """The anchors of some tasks, a group an archive. It takes the place of an earlier one, so it
+    has all of the group's anchors that are here."""
+    asked = set(tasks)
     for group, of_group in GROUPS.items():
-        files = [OUT / FOLDER / f"{t}.json" for t in of_group if t in tasks]
-        if files:
+        files = [f for t in of_group if (f := OUT / FOLDER / f"{t}.json").is_file()]
+        if asked.intersection(of_group):
             made = cut(packed(Path(), files), out, f"{ANCHORS}-{group}")
             print(f"{len(files)} anchors of {group} in {len(made)} pieces", flush=True)

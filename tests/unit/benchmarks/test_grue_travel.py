@@ -95,6 +95,18 @@ def test_other_anchors_than_those_that_are_there_are_refused(place: Path) -> Non
     assert json.loads((ANCHORS / "imdb.json").read_text()) == {"of": "there"}
 
 
+def test_anchors_packed_before_stay_in_the_archive(place: Path) -> None:
+    ANCHORS.mkdir(parents=True)
+    for task in ("scitldr", "imdb", "commongen"):
+        (ANCHORS / f"{task}.json").write_text("{}")
+        grue_travel.anchors([task], place / "o")
+    packed = {g: join(place / "o" / f"anchors-{g}.json", place / g) for g in ("smollm2", "t5")}
+    assert packed == {
+        "smollm2": ["runs/anchors/imdb.json", "runs/anchors/scitldr.json"],
+        "t5": ["runs/anchors/commongen.json"],
+    }
+
+
 def test_anchors_that_lack_a_metric_are_no_anchors(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
