@@ -57,12 +57,10 @@ def unpack(sources: Iterable[Path]) -> None:
             why = "holds no list of pieces (NAME.json)" if folder.is_dir() else "is no folder"
             raise UserError(f"--from {folder} {why}")
         for file in listed:
-            kind, _, group = file.stem.rpartition("-")
+            group = file.stem.rpartition("-")[2]
             with tempfile.TemporaryDirectory(dir=".") as place:
                 count = len(join(file, Path(place)))
-                if kind == ANCHORS:
-                    _same_anchors(Path(place), file)
-                take(Path(place), group)
+                take(Path(place), group, file)
             print(f"{file.stem}: {count} files", flush=True)
 
 
@@ -76,10 +74,12 @@ def _same_anchors(place: Path, listed: Path) -> None:
             )
 
 
-def take(place: Path, group: str) -> None:
-    """Move the files of an archive of a group into the working folder.
+def take(place: Path, group: str, listed: Path) -> None:
+    """Move the files of an archive of a group, whose list is told in errors, into the working
+    folder.
 
-    Raises UserError: it is of another benchmark; then the folder is as it was.
+    Raises UserError: it is of another benchmark, or has other anchors; then the folder is as it
+    was.
     """
     tasks = GROUPS.get(group, ())
     for file, target in ((place / OUT / n, OUT / n) for n in SHARED):
@@ -87,6 +87,7 @@ def take(place: Path, group: str) -> None:
             here, there = (json.loads(f.read_text(encoding="utf-8")) for f in (target, file))
             text = json.dumps(_joined(target, here, there, tasks), indent=1, ensure_ascii=False)
             file.write_text(text + "\n", encoding="utf-8")
+    _same_anchors(place, listed)
     for file in sorted(f for f in place.rglob("*") if f.is_file()):
         target = file.relative_to(place)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -234,6 +234,21 @@ def test_an_archive_of_another_benchmark_changes_nothing(place: Path) -> None:
     assert files() == before
 
 
+def test_records_under_other_anchors_change_nothing(place: Path) -> None:
+    """Cells that are here may be measured under those that are here."""
+    bundled("t5", place / "o")
+    anchors = Path("runs/anchors/fairytaleqa.json")
+    anchors.write_text('{"of": "here"}')
+    record = Path("runs/commongen/ppo-seed0/record.jsonl")
+    record.unlink()
+    with pytest.raises(UserError, match=r"fairytaleqa\.json is there and has other .*records-t5"):
+        grue_travel.unpack([place / "o"])
+    assert json.loads(anchors.read_text()) == {"of": "here"} and not record.exists()
+    anchors.unlink()
+    grue_travel.unpack([place / "o"])
+    assert anchors.is_file() and record.is_file()
+
+
 def test_a_folder_without_its_archives_is_named(place: Path) -> None:
     with pytest.raises(UserError, match=r"--from .*ot5 is no folder"):
         grue_travel.unpack([place / "ot5"])
