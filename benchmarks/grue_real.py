@@ -12,8 +12,8 @@ at a time as --gpus x --per-device, and packs. After --stop-after seconds it ask
 they finish their update and write a checkpoint, and the same command goes on; --from is then not
 needed, nor is --out given the T5 again with --without-weights.
 
-The anchors of a task can be computed beforehand, on a machine that has the sets and no GPU, and
-travel as an archive of their own, in a folder that is one more of --from:
+The anchors of a task need the sets and no GPU. They can be computed beforehand and packed as an
+archive of their own, in a folder that is one more of --from:
 
     python -m benchmarks.grue_real anchors t5 --root A --out .grue/anchors --from .grue/t5
 
@@ -31,7 +31,7 @@ the weights as well as the records, of both groups or, with --tasks, of one.
 --out gets pieces of at most 15 MiB (`benchmarks.grue_travel`): `weights` (the T5, once, packed
 while cells train), `records-GROUP` (what has finished of t5 or smollm2, with the anchors and the
 small classifiers) and `starts-GROUP` (adapters of supervised runs from which unfinished ones
-start). On another machine `--from ... O` takes them back, behind the packed sets; those of both
+start). In a new folder `--from ... O` takes them back, behind the packed sets; those of both
 groups, of one folder or of two, make one benchmark. What is then lost, and said in lost-GROUP.json:
 checkpoints of unfinished cells, which begin again, and supervised T5s whose methods were not all
 finished, which are too large to travel and are trained once more.

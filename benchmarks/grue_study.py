@@ -3,7 +3,7 @@
 Six tasks on two models. A small T5 that is pretrained by `benchmarks.denoising` has CommonGen,
 FairytaleQA and Multi30k; SmolLM2-135M-Instruct with adapters of rank 16 has IMDB, DailyDialog and
 SciTLDR. Everything lies below one folder, which is also the working folder of all runs: their
-settings hold relative paths, so that the folder can move to another machine.
+settings hold relative paths, so that the folder can be moved.
 """
 
 from __future__ import annotations

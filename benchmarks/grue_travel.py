@@ -5,8 +5,7 @@
     weights         the T5 in bf16, stored: the very files that every cell here loads
     records-GROUP   what has finished of t5 or smollm2, with the anchors and the small classifiers
     starts-GROUP    adapters of supervised runs from which unfinished ones start, stored
-    anchors-GROUP   of `grue_real anchors --out`: the anchors alone, computed where a minute of a
-                    GPU is not lost on them
+    anchors-GROUP   of `grue_real anchors --out`: the anchors alone, which need no GPU
 
 `unpack` takes any of them back. Anchors carry the hash of their examples, the signatures of their
 metrics and a hash of their own, which the benchmark compares before it uses them.
@@ -41,7 +40,7 @@ SHARED = (DECLARED, FAILURES, UNMEASURED, REPEATED)
 ANCHORS = "anchors"
 """What archives of anchors alone are called, before their group."""
 STARTS_MIB = 45
-"""Most that the adapters of starts may take of a transfer."""
+"""Most that the archive of the adapters of starts may take."""
 
 
 def unpack(sources: Iterable[Path]) -> None:

@@ -1,5 +1,5 @@
-"""Folders as files of a limited size, and back: what travels to a machine that is reached through
-small transfers, and what comes home.
+"""Folders as archives in pieces of a limited size, and back: how a study whose parts run in several
+places, or several times, keeps what they share.
 
     python -m benchmarks.parts split FOLDER OUT/NAME        # OUT/NAME.tar.xz-00, -01 ...
     python -m benchmarks.parts split FOLDER OUT/NAME --stored   # OUT/NAME.tar-00, -01 ...

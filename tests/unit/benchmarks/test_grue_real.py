@@ -156,8 +156,8 @@ def test_starts_of_finished_methods_do_not_travel(place: Path) -> None:
 
 
 def bundled(group: str, out: Path) -> None:
-    """A group's runs on a machine of its own: two cells have finished, one of them without metrics,
-    one has failed, a start was trained again."""
+    """A group's runs in a folder of their own: two cells have finished, one of them without
+    metrics, one has failed, a start was trained again."""
     shutil.rmtree("runs", ignore_errors=True)
     first = GROUPS[group][0]
     plan, made = planned(asked(GROUPS[group], write_settings(False)))

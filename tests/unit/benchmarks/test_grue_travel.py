@@ -110,7 +110,7 @@ def test_anchors_packed_before_stay_in_the_archive(place: Path) -> None:
 def test_anchors_that_lack_a_metric_are_no_anchors(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The benchmark of another machine, which has it, would silently go without."""
+    """A benchmark that takes them, and has the metric, would silently go without."""
 
     def prepare(plan: Any, *_: Any) -> dict[str, Ready]:
         entry = type("E", (), {"name": "intent_accuracy", "missing": "no classifier"})
