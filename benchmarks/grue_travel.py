@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import INTENT, OUT, REPEATED, T5, options, planned
-from benchmarks.parts import cut, join, packed, remove
+from benchmarks.parts import cut, holds, join, packed, remove
 from tether.config.errors import UserError
 from tether.records import read_lines
 from tether.reports.grue.results import UNMEASURED, finished
@@ -183,10 +183,11 @@ def bundle(group: str, out: Path, args: Namespace) -> None:
 
 
 def weights(out: Path) -> None:
-    """The T5, once: `out` has it afterwards."""
-    if (T5 / "denoising.json").is_file() and not (out / "weights.json").is_file():
-        files = [f for f in T5.rglob("*") if f.is_file()]
-        cut(packed(Path(), files, None), out, "weights")
+    """The T5: `out` has this very one afterwards, and is written only if it had not."""
+    if (T5 / "denoising.json").is_file():
+        archive = packed(Path(), [f for f in T5.rglob("*") if f.is_file()], None)
+        if not holds(archive, out, "weights"):
+            cut(archive, out, "weights")
 
 
 def anchors(tasks: Iterable[str], out: Path) -> None:

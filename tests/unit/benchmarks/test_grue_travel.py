@@ -334,3 +334,14 @@ def test_the_packed_weights_are_the_files_that_cells_load(place: Path) -> None:
     (place / "o" / "weights.tar-00").write_bytes(b"once is enough")
     grue_travel.weights(place / "o")
     assert (place / "o" / "weights.tar-00").read_bytes() == b"once is enough"
+
+
+def test_weights_made_anew_take_the_place_of_those_packed_before(place: Path) -> None:
+    T5.mkdir(parents=True)
+    for text in ("first", "second"):
+        for name in ("model.safetensors", "denoising.json"):
+            (T5 / name).write_text(text)
+        grue_travel.weights(place / "o")
+    shutil.rmtree("models")
+    unpack([place / "o"])
+    assert {f.read_text() for f in T5.iterdir()} == {"second"}
