@@ -82,6 +82,8 @@ from tether.studies.workers import Job
 
 GRACE = 60.0
 """Seconds in which runs finish an update, write a checkpoint, and metrics of a cell end."""
+SAVING = 20.0
+"""Seconds that workers have for a last checkpoint where their driver had to be killed."""
 READ_BY = {"imdb": SENTIMENT, "dailydialog": INTENT}
 """Task -> the classifier that its metrics read."""
 
@@ -210,15 +212,44 @@ def within(command: Sequence[str], seconds: float) -> int | None:
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Ask a process to stop, if it has not ended, and end it after some seconds."""
+    """Ask a process to stop, if it has not ended, and end it after some seconds. Its workers are
+    then asked by the kernel, and write a last checkpoint: they have `SAVING` seconds for it."""
+    workers: set[tuple[int, str]] = set()
     try:
         process.terminate()
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
-        pass
+        workers = below(process.pid)
     finally:
         process.kill()
         process.wait()
+    end = time.perf_counter() + SAVING
+    while workers & {(pid, born) for pid, _, born in alive()} and time.perf_counter() < end:
+        time.sleep(0.1)
+
+
+def alive() -> list[tuple[int, int, str]]:
+    """(id, parent's id, time of start) of every process that has not ended; none without /proc."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has ended since
+            continue
+        state, parent, *more = text.rpartition(")")[2].split()  # from the third field on
+        if state not in "ZX":
+            found.append((int(file.parent.name), int(parent), more[17]))
+    return found
+
+
+def below(pid: int) -> set[tuple[int, str]]:
+    """(id, time of start) of the processes that a process has started, and of theirs."""
+    every, found, last = alive(), set[tuple[int, str]](), {pid}
+    while last:
+        new = {(p, born) for p, parent, born in every if parent in last}
+        found |= new
+        last = {p for p, _ in new}
+    return found
 
 
 def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -312,6 +315,39 @@ def test_at_the_deadline_the_runs_are_asked_to_stop(
     assert asked_file.read_text() == "asked"
     file.write_text("raise SystemExit(3)")
     assert grue_real.within([str(asked_file)], 20.0) == 3
+
+
+WORKER = """
+import ctypes, pathlib, signal, sys, time
+def save(*_):
+    time.sleep(1.0)
+    pathlib.Path(sys.argv[1]).write_text("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+pathlib.Path(sys.argv[1]).write_text("works")
+time.sleep(30)
+"""
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]], start_new_session=True)
+time.sleep(30)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="needs Linux's /proc")
+def test_workers_of_a_killed_driver_write_before_anything_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "checkpoint"
+    words = [sys.executable, "-c", STUBBORN, str(file), WORKER]
+    monkeypatch.setattr(grue_real, "started", lambda _: subprocess.Popen(words))
+    monkeypatch.setattr(grue_real, "GRACE", 0.3)
+    clock = time.perf_counter()
+    assert grue_real.within([], 3.0) is None
+    assert file.read_text() == "saved"
+    assert time.perf_counter() - clock < 12  # gone, not given up
 
 
 def test_the_documented_calls_name_what_they_read() -> None:
