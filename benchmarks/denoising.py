@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parts import sha256
+from tether.config.errors import UserError
 
 SENTINELS, PAD, EOS, UNK = 100, "<pad>", "</s>", "<unk>"
 NOISE, SPAN = 0.15, 3.0
@@ -141,7 +142,8 @@ def _marked(windows: np.ndarray, gone: np.ndarray, first: int, end: int) -> np.n
 def batches(
     stream: np.ndarray, first: int, end: int, rows: int, window: int, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Without end: windows of the stream in a new order each pass, cut at a new place; int32."""
+    """Without end: windows of the stream in a new order each pass, cut at a new place; int32.
+    The stream has at least `least(rows, window)` tokens: then every pass has a batch."""
     rng = np.random.default_rng(seed)
     while True:
         shift = int(rng.integers(window))
@@ -152,10 +154,15 @@ def batches(
             yield corrupted(stream[starts[:, None] + np.arange(window)], first, end, rng)
 
 
+def least(rows: int, window: int) -> int:
+    """Tokens with which a pass has a batch wherever its windows begin."""
+    return (rows + 1) * window - 1
+
+
 def stream_of(tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
     """Ids of all texts, each closed by EOS, in one row; on all cores, whatever else may run on one
     thread."""
-    out: list[np.ndarray] = []
+    out = [np.empty(0, dtype=np.int32)]
     before = os.environ.get(PARALLEL)
     os.environ[PARALLEL] = "true"
     try:
@@ -184,6 +191,8 @@ def train(
 
     The master weights are fp32 and the passes bf16 on a GPU, fp32 on a CPU; a seed gives the same
     batches on both.
+
+    Raises UserError: too few tokens for one batch of training, or for one window held out.
     """
     import torch
 
@@ -197,15 +206,21 @@ def train(
         stream_of(tokenizer, [t for i, t in enumerate(texts) if bool(i % HELD_OUT) == kept])
         for kept in (True, False)
     )
+    for some, has, needed in (
+        ("to train on", len(stream), least(rows, window)),
+        (f"held out (one text of {HELD_OUT})", len(test), least(1, window)),
+    ):
+        if has < needed:
+            raise UserError(f"the texts have {has:,} tokens {some}, and need {needed:,}: give more")
     print(f"{len(stream):,} tokens in {time.perf_counter() - clock:.0f} s", flush=True)
     source = ahead(lambda: batches(stream, first, end, rows, window, seed), device)
     torch.manual_seed(seed)
     model = made(tokenizer, quick).to(device)
     steps, took = spend(model, source, seconds)
     model.eval()
-    some = batches(test, first, end, min(rows, max(1, len(test) // window - 1)), window, 1)
+    held = batches(test, first, end, min(rows, max(1, len(test) // window - 1)), window, 1)
     with torch.no_grad():
-        pairs = ([torch.from_numpy(x).long().to(device) for x in next(some)] for _ in range(8))
+        pairs = ([torch.from_numpy(x).long().to(device) for x in next(held)] for _ in range(8))
         losses = [float(loss_of(model, *pair)) for pair in pairs]
     model.to(torch.bfloat16).save_pretrained(out, max_shard_size=SHARD)
     tokenizer.save_pretrained(out)
@@ -305,7 +320,11 @@ def main(words: Sequence[str] | None = None) -> int:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(given.tokenizer)
-    print(train(texts, tokenizer, given.out, seconds=given.seconds, quick=given.quick))
+    try:
+        print(train(texts, tokenizer, given.out, seconds=given.seconds, quick=given.quick))
+    except UserError as e:
+        print(f"denoising: {e}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -12,8 +12,8 @@ at a time as --gpus x --per-device, and packs. After --stop-after seconds it ask
 they finish their update and write a checkpoint, and the same command goes on; --from is then not
 needed, nor is --out given the T5 again with --without-weights.
 
-The anchors of a task can be computed beforehand, on a machine that has the sets and no GPU, and
-travel as an archive of their own, in a folder that is one more of --from:
+The anchors of a task need the sets and no GPU. They can be computed beforehand and packed as an
+archive of their own, in a folder that is one more of --from:
 
     python -m benchmarks.grue_real anchors t5 --root A --out .grue/anchors --from .grue/t5
 
@@ -31,7 +31,7 @@ the weights as well as the records, of both groups or, with --tasks, of one.
 --out gets pieces of at most 15 MiB (`benchmarks.grue_travel`): `weights` (the T5, once, packed
 while cells train), `records-GROUP` (what has finished of t5 or smollm2, with the anchors and the
 small classifiers) and `starts-GROUP` (adapters of supervised runs from which unfinished ones
-start). On another machine `--from ... O` takes them back, behind the packed sets; those of both
+start). In a new folder `--from ... O` takes them back, behind the packed sets; those of both
 groups, of one folder or of two, make one benchmark. What is then lost, and said in lost-GROUP.json:
 checkpoints of unfinished cells, which begin again, and supervised T5s whose methods were not all
 finished, which are too large to travel and are trained once more.
@@ -51,6 +51,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 
 from benchmarks import denoising
 from benchmarks.grue_pack import GROUPS
@@ -81,6 +82,8 @@ from tether.studies.workers import Job
 
 GRACE = 60.0
 """Seconds in which runs finish an update, write a checkpoint, and metrics of a cell end."""
+SAVING = 20.0
+"""Seconds that workers have for a last checkpoint where their driver had to be killed."""
 READ_BY = {"imdb": SENTIMENT, "dailydialog": INTENT}
 """Task -> the classifier that its metrics read."""
 
@@ -201,15 +204,52 @@ def within(command: Sequence[str], seconds: float) -> int | None:
     None = it was stopped."""
     process = started(command)
     try:
-        return process.wait(timeout=max(1.0, seconds))
+        return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)
+        return None
+    finally:  # also where this process is itself asked to stop
+        stop(process, GRACE)
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Ask a process to stop, if it has not ended, and end it after some seconds. Its workers are
+    then asked by the kernel, and write a last checkpoint: they have `SAVING` seconds for it."""
+    workers: set[tuple[int, str]] = set()
     try:
-        process.wait(timeout=GRACE)
+        process.terminate()
+        process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
+        workers = below(process.pid)
+    finally:
         process.kill()
         process.wait()
-    return None
+    end = time.perf_counter() + SAVING
+    while workers & {(pid, born) for pid, _, born in alive()} and time.perf_counter() < end:
+        time.sleep(0.1)
+
+
+def alive() -> list[tuple[int, int, str]]:
+    """(id, parent's id, time of start) of every process that has not ended; none without /proc."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has ended since
+            continue
+        state, parent, *more = text.rpartition(")")[2].split()  # from the third field on
+        if state not in "ZX":
+            found.append((int(file.parent.name), int(parent), more[17]))
+    return found
+
+
+def below(pid: int) -> set[tuple[int, str]]:
+    """(id, time of start) of the processes that a process has started, and of theirs."""
+    every, found, last = alive(), set[tuple[int, str]](), {pid}
+    while last:
+        new = {(p, born) for p, parent, born in every if parent in last}
+        found |= new
+        last = {p for p, _ in new}
+    return found
 
 
 def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
@@ -217,13 +257,16 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     clock, out = time.perf_counter(), args.out
     unpack(args.sources)
     say("unpacked", clock)
-    parts(group, args, words)
+    end = clock + args.stop_after - GRACE
+    parts(group, args, words, end)
     say("the model's own parts", clock)
-    left = args.stop_after - (time.perf_counter() - clock) - GRACE
+    left = end - time.perf_counter()
     later = ["--measure-later"] * args.measure_later
     with ThreadPoolExecutor(1) as beside:
         packing = group == "t5" and not args.without_weights and beside.submit(weights, out)
-        status = within(["cells", group, "--root", ".", *words, *later], left)
+        status = None
+        if left > 0:
+            status = within(["cells", group, "--root", ".", *words, *later], left)
         say("stopped at the deadline" if status is None else f"cells ended with {status}", clock)
         bundle(group, out, args)
         if packing:
@@ -232,9 +275,9 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     return status == 0
 
 
-def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
+def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float) -> None:
     """What a model's cells start from, once; meanwhile the anchors of those tasks whose classifier
-    is there, or that have none.
+    is there, or that have none. At `end`, of `time.perf_counter`, they are left to the cells.
 
     Raises UserError: the anchors failed, as their process has said.
     """
@@ -250,12 +293,13 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str]) -> None:
             classifiers(tasks, args.quick)
         elif not making.is_file():
             pretrain(args.seconds, args.quick)
-        if computing is not None and computing.wait():
+        if computing is not None and computing.wait(max(0.0, end - time.perf_counter())):
             raise UserError("the anchors cannot be used (the line above)")
+    except subprocess.TimeoutExpired:
+        print("no time is left for the anchors: they are left to the cells", flush=True)
     finally:
         if computing is not None:
-            computing.kill()
-            computing.wait()
+            stop(computing, 1.0)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -316,9 +360,19 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0 if measured(tasks, args) else 1
 
 
-if __name__ == "__main__":
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def entry() -> None:
+    """The command: SIGTERM ends what it has started, too."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         sys.exit(main())
     except UserError as e:
         print(f"grue_real: {e}", file=sys.stderr)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    entry()

@@ -3,7 +3,7 @@
 Six tasks on two models. A small T5 that is pretrained by `benchmarks.denoising` has CommonGen,
 FairytaleQA and Multi30k; SmolLM2-135M-Instruct with adapters of rank 16 has IMDB, DailyDialog and
 SciTLDR. Everything lies below one folder, which is also the working folder of all runs: their
-settings hold relative paths, so that the folder can move to another machine.
+settings hold relative paths, so that the folder can be moved.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ DEVIATIONS = (
     "1.0 (39,069 training sentences); of IMDB 14,000 training reviews, 1,000 of the same set for "
     "validation, and 1,500 test reviews.",
     "Tested on at most 500 prompts a task, validated on at most 256.",
-    "Decoding: one for all methods of a task, that of its PPO, where RL4LMs samples some of them "
-    "with another top-k; the likeliest token where RL4LMs searches with beams (CommonGen, "
-    "NarrativeQA, IWSLT17); at most 32 new tokens on FairytaleQA (RL4LMs: 50 on NarrativeQA).",
+    "Decoding: one for all methods of a task, that of its PPO (the ablations apart), where RL4LMs "
+    "samples some of them with another top-k; the likeliest token where RL4LMs searches with beams "
+    "(CommonGen, NarrativeQA, IWSLT17); at most 32 new tokens on FairytaleQA (RL4LMs: 50 on "
+    "NarrativeQA).",
     "5,120 completions a run (2,560 on FairytaleQA and SciTLDR) in 40 updates of 16 optimizer "
     "steps (8 with adapters); RL4LMs has 50 to 200 iterations of 1,280 to 5,120 tokens, each token "
     "a training row, 5 epochs of 64 rows.",

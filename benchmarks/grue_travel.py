@@ -5,8 +5,7 @@
     weights         the T5 in bf16, stored: the very files that every cell here loads
     records-GROUP   what has finished of t5 or smollm2, with the anchors and the small classifiers
     starts-GROUP    adapters of supervised runs from which unfinished ones start, stored
-    anchors-GROUP   of `grue_real anchors --out`: the anchors alone, computed where a minute of a
-                    GPU is not lost on them
+    anchors-GROUP   of `grue_real anchors --out`: the anchors alone, which need no GPU
 
 `unpack` takes any of them back. Anchors carry the hash of their examples, the signatures of their
 metrics and a hash of their own, which the benchmark compares before it uses them.
@@ -24,7 +23,7 @@ from typing import Any
 
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import INTENT, OUT, REPEATED, T5, options, planned
-from benchmarks.parts import cut, join, packed, remove
+from benchmarks.parts import cut, holds, join, packed, remove
 from tether.config.errors import UserError
 from tether.records import read_lines
 from tether.reports.grue.results import UNMEASURED, finished
@@ -41,7 +40,7 @@ SHARED = (DECLARED, FAILURES, UNMEASURED, REPEATED)
 ANCHORS = "anchors"
 """What archives of anchors alone are called, before their group."""
 STARTS_MIB = 45
-"""Most that the adapters of starts may take of a transfer."""
+"""Most that the archive of the adapters of starts may take."""
 
 
 def unpack(sources: Iterable[Path]) -> None:
@@ -57,12 +56,10 @@ def unpack(sources: Iterable[Path]) -> None:
             why = "holds no list of pieces (NAME.json)" if folder.is_dir() else "is no folder"
             raise UserError(f"--from {folder} {why}")
         for file in listed:
-            kind, _, group = file.stem.rpartition("-")
+            group = file.stem.rpartition("-")[2]
             with tempfile.TemporaryDirectory(dir=".") as place:
                 count = len(join(file, Path(place)))
-                if kind == ANCHORS:
-                    _same_anchors(Path(place), file)
-                take(Path(place), group)
+                take(Path(place), group, file)
             print(f"{file.stem}: {count} files", flush=True)
 
 
@@ -76,10 +73,12 @@ def _same_anchors(place: Path, listed: Path) -> None:
             )
 
 
-def take(place: Path, group: str) -> None:
-    """Move the files of an archive of a group into the working folder.
+def take(place: Path, group: str, listed: Path) -> None:
+    """Move the files of an archive of a group, whose list is told in errors, into the working
+    folder.
 
-    Raises UserError: it is of another benchmark; then the folder is as it was.
+    Raises UserError: it is of another benchmark, or has other anchors; then the folder is as it
+    was.
     """
     tasks = GROUPS.get(group, ())
     for file, target in ((place / OUT / n, OUT / n) for n in SHARED):
@@ -87,6 +86,7 @@ def take(place: Path, group: str) -> None:
             here, there = (json.loads(f.read_text(encoding="utf-8")) for f in (target, file))
             text = json.dumps(_joined(target, here, there, tasks), indent=1, ensure_ascii=False)
             file.write_text(text + "\n", encoding="utf-8")
+    _same_anchors(place, listed)
     for file in sorted(f for f in place.rglob("*") if f.is_file()):
         target = file.relative_to(place)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -183,16 +183,19 @@ def bundle(group: str, out: Path, args: Namespace) -> None:
 
 
 def weights(out: Path) -> None:
-    """The T5, once: `out` has it afterwards."""
-    if (T5 / "denoising.json").is_file() and not (out / "weights.json").is_file():
-        files = [f for f in T5.rglob("*") if f.is_file()]
-        cut(packed(Path(), files, None), out, "weights")
+    """The T5: `out` has this very one afterwards, and is written only if it had not."""
+    if (T5 / "denoising.json").is_file():
+        archive = packed(Path(), [f for f in T5.rglob("*") if f.is_file()], None)
+        if not holds(archive, out, "weights"):
+            cut(archive, out, "weights")
 
 
 def anchors(tasks: Iterable[str], out: Path) -> None:
-    """The anchors of some tasks, a group an archive."""
+    """The anchors of some tasks, a group an archive. It takes the place of an earlier one, so it
+    has all of the group's anchors that are here."""
+    asked = set(tasks)
     for group, of_group in GROUPS.items():
-        files = [OUT / FOLDER / f"{t}.json" for t in of_group if t in tasks]
-        if files:
+        files = [f for t in of_group if (f := OUT / FOLDER / f"{t}.json").is_file()]
+        if asked.intersection(of_group):
             made = cut(packed(Path(), files), out, f"{ANCHORS}-{group}")
             print(f"{len(files)} anchors of {group} in {len(made)} pieces", flush=True)

@@ -1,5 +1,5 @@
-"""Folders as files of a limited size, and back: what travels to a machine that is reached through
-small transfers, and what comes home.
+"""Folders as archives in pieces of a limited size, and back: how a study whose parts run in several
+places, or several times, keeps what they share.
 
     python -m benchmarks.parts split FOLDER OUT/NAME        # OUT/NAME.tar.xz-00, -01 ...
     python -m benchmarks.parts split FOLDER OUT/NAME --stored   # OUT/NAME.tar-00, -01 ...
@@ -60,14 +60,31 @@ def cut(archive: bytes, out: Path, name: str, piece: int = PIECE) -> list[Path]:
     """Write an archive as pieces; those of an earlier archive of the name go."""
     out.mkdir(parents=True, exist_ok=True)
     remove(out, name)
-    made: dict[str, str] = {}
-    ending = ENDINGS[archive.startswith(XZ)]
-    for number, start in enumerate(range(0, len(archive), piece)):
-        file = out / f"{name}{ending}-{number:02d}"
-        file.write_bytes(archive[start : start + piece])
-        made[file.name] = sha256(file)
-    (out / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    made = _slices(archive, name, piece)
+    for file, content in made.items():
+        (out / file).write_bytes(content)
+    (out / f"{name}.json").write_text(_list(made), encoding="utf-8")
     return [out / n for n in made]
+
+
+def holds(archive: bytes, out: Path, name: str, piece: int = PIECE) -> bool:
+    """Whether a folder lists the pieces of this very archive under the name."""
+    listed = out / f"{name}.json"
+    made = _list(_slices(archive, name, piece))
+    return listed.is_file() and listed.read_bytes() == made.encode()
+
+
+def _slices(archive: bytes, name: str, piece: int) -> dict[str, bytes]:
+    """File of a piece -> what it holds."""
+    ending = ENDINGS[archive.startswith(XZ)]
+    starts = range(0, len(archive), piece)
+    return {f"{name}{ending}-{n:02d}": archive[s : s + piece] for n, s in enumerate(starts)}
+
+
+def _list(pieces: dict[str, bytes]) -> str:
+    """The text of the list of an archive's pieces."""
+    made = {n: hashlib.sha256(content).hexdigest() for n, content in pieces.items()}
+    return json.dumps(made, indent=1) + "\n"
 
 
 def pieces_of(listed: Path) -> dict[Path, str]:

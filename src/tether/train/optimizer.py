@@ -60,8 +60,8 @@ class MasterOptimizer:
 
     def gather_gradients(self) -> None:
         """The same, and let the masters have the sums as `.grad`."""
+        self.add_gradients()
         for sums in self.sums.values():
-            sums.gather()
             sums.hand_over()
 
     def sum_over_ranks(self) -> None:

@@ -22,6 +22,7 @@ from benchmarks.denoising import (
     batches,
     corrupted,
     counts,
+    least,
     made,
     rate,
     spans,
@@ -29,6 +30,7 @@ from benchmarks.denoising import (
     train_tokenizer,
 )
 from benchmarks.parts import sha256
+from tether.config.errors import UserError
 from tether.config.run import ModelSettings
 from tether.models.loading import load_language_model
 from tether.models.weight_sets import WeightSets
@@ -235,3 +237,33 @@ def test_texts_are_cut_on_all_cores_and_the_setting_stays(
     monkeypatch.delenv("TOKENIZERS_PARALLELISM")
     denoising.stream_of(spying, texts[:3])
     assert "TOKENIZERS_PARALLELISM" not in os.environ
+
+
+def test_too_few_tokens_are_told_before_anything_starts(
+    texts: list[str], tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source without a batch would be waited for without end."""
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("started")
+
+    monkeypatch.setattr("benchmarks.ahead.ahead", never)
+    long = " ".join(texts[:20])
+    for some, wanted in (
+        (texts[:3], r"tokens to train on, and need 575: give more"),  # 9 windows of 64, less one
+        ([], r"have 0 tokens to train on"),
+        (["short", *texts[:30]], r"tokens held out \(one text of 50\), and need 127"),
+    ):
+        with pytest.raises(UserError, match=wanted):
+            train(some, tokenizer, tmp_path / "t5", seconds=0.1, quick=True)
+    assert not (tmp_path / "t5").exists()
+    with pytest.raises(AssertionError, match="started"):
+        train([long, long], tokenizer, tmp_path / "t5", seconds=0.1, quick=True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_least_stream_has_a_batch_every_pass(seed: int) -> None:
+    """Cut at its last place it has just enough: 3 windows of 5 after 4 tokens."""
+    assert least(3, 5) == 4 + 3 * 5
+    source = batches(np.arange(10, 10 + least(3, 5), dtype=np.int32), 900, 1, 3, 5, seed)
+    assert [len(next(source)[0]) for _ in range(3)] == [3, 3, 3]

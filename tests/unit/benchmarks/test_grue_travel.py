@@ -3,11 +3,16 @@ computed beforehand, and the T5's weights, which are packed while cells train.""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from benchmarks import grue_real, grue_study, grue_travel
 from benchmarks.grue_pack import write_rows
 from benchmarks.grue_study import SENTIMENT, T5
 from benchmarks.grue_travel import unpack
+from benchmarks.measuring import ROOT
 from benchmarks.parts import join
 from tether.config.errors import UserError
 from tether.config.text_values import read_yaml, write_yaml
@@ -89,10 +95,22 @@ def test_other_anchors_than_those_that_are_there_are_refused(place: Path) -> Non
     assert json.loads((ANCHORS / "imdb.json").read_text()) == {"of": "there"}
 
 
+def test_anchors_packed_before_stay_in_the_archive(place: Path) -> None:
+    ANCHORS.mkdir(parents=True)
+    for task in ("scitldr", "imdb", "commongen"):
+        (ANCHORS / f"{task}.json").write_text("{}")
+        grue_travel.anchors([task], place / "o")
+    packed = {g: join(place / "o" / f"anchors-{g}.json", place / g) for g in ("smollm2", "t5")}
+    assert packed == {
+        "smollm2": ["runs/anchors/imdb.json", "runs/anchors/scitldr.json"],
+        "t5": ["runs/anchors/commongen.json"],
+    }
+
+
 def test_anchors_that_lack_a_metric_are_no_anchors(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The benchmark of another machine, which has it, would silently go without."""
+    """A benchmark that takes them, and has the metric, would silently go without."""
 
     def prepare(plan: Any, *_: Any) -> dict[str, Ready]:
         entry = type("E", (), {"name": "intent_accuracy", "missing": "no classifier"})
@@ -114,11 +132,13 @@ def test_anchors_that_lack_a_metric_are_no_anchors(
 class Stages:
     """The stages of a call, each of which only notes that it came."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, anchors: int = 0) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, anchors: int = 0, seconds: float = 0.0
+    ) -> None:
         self.came: list[str] = []
         self.training = threading.Event()
         self.packed = threading.Event()
-        program = f"raise SystemExit({anchors})"
+        program = f"import time; time.sleep({seconds}); raise SystemExit({anchors})"
         monkeypatch.setattr(grue_real, "unpack", lambda sources: None)
         monkeypatch.setattr(grue_real, "pretrain", lambda *_: self.came.append("t5"))
 
@@ -156,6 +176,65 @@ def test_the_weights_are_packed_while_cells_train(
     assert stages.anchored == ["commongen", "fairytaleqa", "multi30k"]
     monkeypatch.setattr(grue_real, "weights", None)
     assert run(*WORDS, "--without-weights") == 0
+
+
+def test_anchors_do_not_outlast_the_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = Stages(monkeypatch, seconds=30.0)
+    stages.training.set()  # the weights have nothing to wait for
+    monkeypatch.setattr(grue_real, "GRACE", 0.0)
+    clock = time.perf_counter()
+    assert run(*WORDS, "--stop-after", "1") == 1
+    assert time.perf_counter() - clock < 15
+    assert stages.came == ["t5", "records"] and stages.packed.is_set()
+    said = capsys.readouterr().out
+    assert "the anchors: they are left to the cells" in said and "stopped at the deadline" in said
+
+
+DRIVER = """
+import subprocess, sys, time
+from benchmarks import grue_real
+
+def started(words):
+    child = [sys.executable, "-c", "import time; time.sleep(60)"]
+    process = subprocess.Popen(child)
+    print("child", words[0], process.pid, flush=True)
+    return process
+
+grue_real.unpack = lambda sources: None
+grue_real.pretrain = lambda *_: time.sleep({seconds})
+grue_real.started = started
+sys.argv[1:] = ["t5", "--root", ".", "--out", "O", "--without-weights"]
+grue_real.entry()
+"""
+
+
+@pytest.mark.parametrize(("stage", "seconds"), [("anchors", 60.0), ("cells", 0.0)])
+def test_what_a_call_has_started_ends_with_it(stage: str, seconds: float, place: Path) -> None:
+    if stage == "cells":  # no anchors beside an own part that is there
+        T5.mkdir(parents=True)
+        (T5 / "denoising.json").write_text("{}")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER.format(seconds=seconds)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+    )  # fmt: skip
+    assert driver.stdout is not None
+    (line,) = itertools.islice((x for x in driver.stdout if x.startswith("child")), 1)
+    _, what, pid = line.split()
+    try:
+        assert what == stage
+        time.sleep(0.2)  # it waits
+        driver.terminate()
+        assert driver.wait(20) == 143
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    finally:
+        driver.kill()
+        driver.wait()
+        driver.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def test_anchors_that_need_a_classifier_wait_for_it(
@@ -255,3 +334,14 @@ def test_the_packed_weights_are_the_files_that_cells_load(place: Path) -> None:
     (place / "o" / "weights.tar-00").write_bytes(b"once is enough")
     grue_travel.weights(place / "o")
     assert (place / "o" / "weights.tar-00").read_bytes() == b"once is enough"
+
+
+def test_weights_made_anew_take_the_place_of_those_packed_before(place: Path) -> None:
+    T5.mkdir(parents=True)
+    for text in ("first", "second"):
+        for name in ("model.safetensors", "denoising.json"):
+            (T5 / name).write_text(text)
+        grue_travel.weights(place / "o")
+    shutil.rmtree("models")
+    unpack([place / "o"])
+    assert {f.read_text() for f in T5.iterdir()} == {"second"}
