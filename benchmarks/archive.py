@@ -24,6 +24,7 @@ from tether.config.text_values import read_yaml, write_yaml
 
 FILES = (
     "record.jsonl", "timing.jsonl", "config.yaml", "environment.json", "results.json", "pilot.json",
+    "notes.json",
 )  # fmt: skip
 STUDIES = ("study", "graph")
 """Folders of runs of which the seeds that were asked for are kept."""

@@ -281,7 +281,8 @@ def collect(
     return {
         "name": NAME, "page": PAGE, "date": date, "card": cards(runs), "commit": commit,
         "versions": {k: v for k, v in made["versions"].items() if v and k != "tether-rl"},
-        "notes": _notes(known, before_commit), "tables": TABLES, "rows": rows,
+        "notes": _notes(known, before_commit) + _told(folder / "graph" / "notes.json"),
+        "tables": TABLES, "rows": rows,
     }  # fmt: skip
 
 
@@ -311,6 +312,11 @@ def _notes(known: Sequence[Pair], before_commit: str) -> list[str]:
         "How many runs shared a card at a time, which seconds depend on, is in neither record "
         "(--per-device of the drivers, by default 3)." + _other_cards(known),
     ]
+
+
+def _told(file: Path) -> list[str]:
+    """What a person adds, because no record says it: a list of texts beside the runs."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
 
 
 def _other_cards(known: Sequence[Pair]) -> str:
