@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tether.models.attention import sound
 from tether.models.language_model import core_of
 from tether.models.tokenizing import pad
 
@@ -123,6 +124,12 @@ class TextClassifier:
         """[B,L] ids and mask, padded on any side -> logits [B,labels] fp32, with gradients."""
         order = (~mask).long().argsort(dim=1, stable=True)
         ids, mask = ids.gather(1, order), mask.gather(1, order)
+        if not torch.is_grad_enabled():
+            return self._logits(ids, mask)
+        with sound(ids.shape[1]):
+            return self._logits(ids, mask)
+
+    def _logits(self, ids: Tensor, mask: Tensor) -> Tensor:
         if not self.causal:
             out: Tensor = self.module(input_ids=ids, attention_mask=mask.long()).logits.float()
             return out

@@ -6,13 +6,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tether.config.errors import UserError
+from tether.models.attention import sound
 from tether.models.compiled import compiled_layers
 from tether.models.head import ExactLogits
 from tether.models.recorded import Recorded
@@ -174,7 +175,7 @@ class LanguageModel:
         keep = "logits_to_keep" in self._accepts
         if keep:
             inputs["logits_to_keep"] = t + 1
-        logits, states = self._run(inputs, hidden)
+        logits, states = self._run(inputs, hidden, self._lengths(s))
         if not keep:
             logits = logits[:, p - 1 :]
         return logits[:, :t], None if states is None else states[:, p - 1 :]
@@ -191,16 +192,16 @@ class LanguageModel:
             inputs["input_ids"] = s.prompt
         else:
             inputs["encoder_outputs"] = (encoder,)
-        logits, states = self._run(inputs, hidden)
+        logits, states = self._run(inputs, hidden, self._lengths(s))
         return logits[:, :-1], states
 
     def hidden(self, s: Sequences) -> Tensor:
         """[B,T+1,H] last hidden states at the positions of `forward`, without computing logits."""
-        decoder = self.core.get_decoder()
+        decoder, lengths = self.core.get_decoder(), self._lengths(s)
         if self.seq2seq:
             start = torch.full_like(s.prompt[:, :1], self.decoder_start)
             encoder = self.encode(s)
-            with self._layers():
+            with self._layers(*lengths):
                 states: Tensor = decoder(
                     input_ids=torch.cat([start, s.completion], 1),
                     encoder_hidden_states=encoder,
@@ -211,7 +212,7 @@ class LanguageModel:
         inputs = self._inputs(s)
         if self._recordable():
             return self._recorded()(inputs)[:, s.prompt.shape[1] - 1 :]
-        with self._layers():
+        with self._layers(*lengths):
             states = decoder(**inputs, use_cache=False).last_hidden_state
         return states[:, s.prompt.shape[1] - 1 :]
 
@@ -243,10 +244,20 @@ class LanguageModel:
         finally:
             self._record = False
 
-    def _layers(self) -> AbstractContextManager[object]:
-        if not self.compile:
-            return nullcontext()
-        return compiled_layers(self.core, self.scratch.setdefault("compiled layers", {}))
+    def _lengths(self, s: Sequences) -> tuple[int, ...]:
+        """Of the keys that attention has in a pass."""
+        prompt, completion = s.prompt.shape[1], s.completion.shape[1]
+        return (prompt, completion + 1) if self.seq2seq else (prompt + completion,)
+
+    @contextmanager
+    def _layers(self, *lengths: int) -> Iterator[None]:
+        """Within, the layers run as they shall; lengths: of the keys of their attention."""
+        with sound(*lengths):
+            if not self.compile:
+                yield
+                return
+            with compiled_layers(self.core, self.scratch.setdefault("compiled layers", {})):
+                yield
 
     def _inputs(self, s: Sequences) -> dict[str, Any]:
         mask = torch.cat([s.prompt_mask, torch.ones_like(s.completion, dtype=torch.bool)], 1)
@@ -258,7 +269,9 @@ class LanguageModel:
             inputs["position_ids"] = positions(mask)
         return inputs
 
-    def _run(self, inputs: Mapping[str, Any], hidden: bool) -> tuple[Tensor, Tensor | None]:
+    def _run(
+        self, inputs: Mapping[str, Any], hidden: bool, lengths: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor | None]:
         # A hook on the decoder reads its last state: `output_hidden_states` would keep every layer.
         states: list[Tensor] = []
         handle = None
@@ -268,7 +281,7 @@ class LanguageModel:
                 lambda module, args, out: states.append(out.last_hidden_state)
             )
         try:
-            with ExactLogits(self.core), self._layers():
+            with ExactLogits(self.core), self._layers(*lengths):
                 out = self.module(**inputs, use_cache=False)
         finally:
             if handle is not None:
@@ -279,7 +292,7 @@ class LanguageModel:
         """Encoder states [B,P,H], or None for a decoder-only model."""
         if not self.seq2seq:
             return None
-        with self._layers():
+        with self._layers(s.prompt.shape[1]):
             out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
         states: Tensor = out.last_hidden_state
         return states

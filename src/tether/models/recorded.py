@@ -29,7 +29,7 @@ WIDTH = 16
 class _States(nn.Module):
     """ids, real and position [B,L] -> last hidden states [B,L,H]."""
 
-    def __init__(self, decoder: nn.Module, layers: Callable[[], AbstractContextManager[Any]]):
+    def __init__(self, decoder: nn.Module, layers: Callable[[int], AbstractContextManager[Any]]):
         super().__init__()
         self.decoder = decoder
         self._layers = layers
@@ -40,7 +40,7 @@ class _States(nn.Module):
         # A place that is filled up sees itself: one that sees nothing would be NaN, and NaN times
         # a gradient of 0 is NaN.
         sees = (before & real[:, None, None, :]) | (at[None, :] == at[:, None])
-        with self._layers():
+        with self._layers(ids.shape[1]):
             out = self.decoder(
                 input_ids=ids, attention_mask=sees, position_ids=position, use_cache=False
             )
@@ -52,9 +52,12 @@ class Recorded:
     """Recordings of one model."""
 
     def __init__(
-        self, core: Any, layers: Callable[[], AbstractContextManager[Any]], accepts: frozenset[str]
+        self,
+        core: Any,
+        layers: Callable[[int], AbstractContextManager[Any]],
+        accepts: frozenset[str],
     ) -> None:
-        """layers: context in which the decoder's layers run as they shall."""
+        """layers: length -> context in which the decoder's layers run as they shall."""
         self._core, self._layers = core, layers
         self._shapes: OrderedDict[tuple[int, int, bool], Callable[..., Tensor]] = OrderedDict()
         self._pools: dict[bool, Any] = {}
