@@ -47,8 +47,9 @@ class Case:
 
 
 RECOMPUTE = {"gradient_checkpointing": True, "capture": False, "compile": False}
+"""Such passes cannot be recorded."""
 LORA = {"lora": {"rank": 16}, "capture": False}
-"""Passes of neither can be recorded."""
+"""Passes that are not recorded either, for comparison with those."""
 CASES = {
     "ppo": Case(),
     "elastic-device": Case(elastic_reset(**EACH_STEP), "device"),

@@ -69,8 +69,8 @@ class ModelSettings:
     less time on a GPU, some ten seconds more at the first pass of each kind."""
     capture: bool = False
     """Record passes over a microbatch as CUDA graphs, in scoring and in the update (decoder-only
-    models whose weights all train in bf16; refused where it cannot be done): small microbatches
-    cost more launching than computing. A recorded shape keeps the memory of its activations."""
+    models, adapters too; refused where it cannot be done): small microbatches cost more launching
+    than computing. A recorded shape keeps the memory of its activations."""
     copies: Literal["device", "cpu"] = "device"
     """Where weights that do not train (the initial ones, averages) are kept: beside the policy, or
     in pinned CPU memory, where an average is taken while completions are written."""

@@ -3,7 +3,7 @@
 A small microbatch costs more launching than computing; a recorded one launches twice. Weights are
 read where they are, so what writes them in place (optimizer, resets, swaps) is seen. The gradients
 come in the recording's own memory and hold until its next pass: take them before (an optimizer
-that moves them into fp32 masters does). No graph of an earlier pass with gradients may be alive
+that sums them apart from the weights does). No graph of an earlier pass with gradients may be alive
 while a new shape is recorded: it would tie the recording to another stream.
 """
 
@@ -72,9 +72,6 @@ class Recorded:
             return f"it needs CUDA, the model is on {every[0].device}"
         if getattr(config, "is_encoder_decoder", False):
             return "an encoder-decoder model has two lengths"
-        if any(p.dtype == torch.float32 for p in every if p.requires_grad):
-            # their gradients stay where they are and add up; recorded ones are written over
-            return "weights that train in fp32 have no other place for their gradients"
         if any(hasattr(p, "to_local") for p in every):
             return "the weights are sharded"
         if getattr(config, "_attn_implementation", "") != "sdpa":

@@ -137,7 +137,11 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         evaluation=settings.evaluation,
         sets=sets,
         optimizer=MasterOptimizer(
-            groups, working, settings.optimizer, steps_of(algorithm, settings.updates).minibatch
+            groups,
+            working,
+            settings.optimizer,
+            steps_of(algorithm, settings.updates).minibatch,
+            apart=lm.capture,
         ),
         prompts=settings.batch.prompts,
         microbatch=settings.batch.microbatch,

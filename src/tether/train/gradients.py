@@ -1,4 +1,5 @@
-"""Gradients of weights below fp32, summed over microbatches in fp32: a block of memory a group."""
+"""Gradients summed over microbatches in fp32, apart from the weights that autograd leaves them
+with: a block of memory a group."""
 
 from __future__ import annotations
 
@@ -17,15 +18,19 @@ ALIGNED = 4
 
 
 class GradientSums:
-    """The fp32 gradients of a group's masters, for those whose working tensor is another one.
+    """The fp32 gradients of a group's masters, for those whose working tensor is another one, or
+    for all of them (`every`).
 
     A model has hundreds of tensors, and what touches them one by one is most of the time of a small
     step. So where every tensor has a gradient, which is the rule, nothing is done tensor by tensor
     but taking them from the working weights; `flat` is all of them as one vector.
     """
 
-    def __init__(self, masters: Sequence[Tensor], working: Sequence[Tensor]) -> None:
-        both = [(m, w) for m, w in zip(masters, working, strict=True) if m is not w]
+    def __init__(
+        self, masters: Sequence[Tensor], working: Sequence[Tensor], every: bool = False
+    ) -> None:
+        pairs = zip(masters, working, strict=True)
+        both = [(m, w) for m, w in pairs if every or m is not w]
         self.masters, self.working = [m for m, _ in both], [w for _, w in both]
         self.flat: Tensor | None = None
         """[N] fp32, 0 between the tensors; None for shards, and for tensors of several devices."""
@@ -40,7 +45,12 @@ class GradientSums:
     def gather(self) -> None:
         """Take the gradients of the working tensors, and add them to what is here."""
         fresh = [w.grad for w in self.working]
-        found = [i for i, g in enumerate(fresh) if g is not None]
+        # a master that is its own working tensor may have been handed its sum
+        mine = self.views or [None] * len(fresh)
+        found = [
+            i for i, (g, v) in enumerate(zip(fresh, mine, strict=True))
+            if g is not None and g is not v
+        ]  # fmt: skip
         if not found:
             return
         if not self.views:

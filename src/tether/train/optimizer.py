@@ -22,7 +22,9 @@ class MasterOptimizer:
     """Holds masters and the working tensors they are published to.
 
     Where the two are different tensors (bf16 working weights), gradients of every microbatch are
-    added to the fp32 master's gradient, so accumulation loses nothing.
+    added to the fp32 master's gradient, so accumulation loses nothing. apart: where they are one
+    tensor too, because the next pass writes over the gradient that autograd leaves there, as a
+    recorded one does.
     """
 
     def __init__(
@@ -31,12 +33,13 @@ class MasterOptimizer:
         working: dict[str, list[Tensor]],
         settings: OptimizerSettings,
         total_steps: int,
+        apart: bool = False,
     ) -> None:
         self.settings, self.total_steps = settings, total_steps
         self.groups, self.working = groups, working
-        self.sums = {n: GradientSums(ps, working[n]) for n, ps in groups.items()}
+        self.sums = {n: GradientSums(ps, working[n], apart) for n, ps in groups.items()}
         self._rest = {
-            n: [p for p, w in zip(ps, working[n], strict=True) if p is w]
+            n: [p for p, w in zip(ps, working[n], strict=True) if p is w and not apart]
             for n, ps in groups.items()
         }
         """Masters that are their own working tensors: autograd sums their gradients."""

@@ -42,6 +42,49 @@ def test_microbatches_add_up_without_rounding(monkeypatch: pytest.MonkeyPatch) -
     assert len(memory) == len(masters)
 
 
+def test_fp32_weights_whose_gradients_are_written_over() -> None:
+    """A recorded pass leaves its gradients in one place, microbatch after microbatch; another pass
+    adds to what it finds. 3 + 4 + 5, twice, with a step of AdamW as torch.optim takes it."""
+    weights, plain = (
+        [nn.Parameter(torch.linspace(-1, 1, n)) for n in (3, 2)] for _ in range(2)
+    )  # fmt: skip
+    settings = OptimizerSettings(max_grad_norm=0.0, weight_decay=0.1)
+    groups = {"policy": weights}
+    optimizer = MasterOptimizer(groups, groups, settings, 9, apart=True)  # type: ignore[arg-type]
+    adam = torch.optim.AdamW(plain, lr=0.1, weight_decay=0.1)
+    place = [torch.zeros_like(p) for p in weights]
+    for _ in range(2):
+        for value in (3.0, 4.0):
+            for p, here in zip(weights, place, strict=True):
+                here.fill_(value)
+                p.grad = here.detach()
+            optimizer.add_gradients()
+        optimizer.gather_gradients()
+        assert all((p.grad == 7.0).all() for p in weights if p.grad is not None)
+        for here in place:
+            here.fill_(-1.0)  # the next replay
+        for p in weights:
+            p.grad = torch.full_like(p, 5.0)
+        norms = optimizer.step({"policy": 0.1}, 0)
+        assert float(norms["policy"]) == pytest.approx(12.0 * 5**0.5)
+        for p in plain:
+            p.grad = torch.full_like(p, 12.0)
+        adam.step()
+        for p, q in zip(weights, plain, strict=True):
+            torch.testing.assert_close(p, q)
+            assert p.grad is None
+
+
+def test_what_was_handed_over_is_not_gathered_again() -> None:
+    p = nn.Parameter(torch.zeros(2))
+    optimizer = MasterOptimizer({"policy": [p]}, {"policy": [p]}, OptimizerSettings(), 9, True)
+    p.grad = torch.ones(2)
+    for _ in range(3):
+        optimizer.gather_gradients()
+        assert p.grad is not None
+        assert (p.grad == 1.0).all()
+
+
 def test_fp32_weights_keep_their_own_gradients() -> None:
     p = nn.Parameter(torch.zeros(2))
     optimizer = MasterOptimizer({"policy": [p]}, {"policy": [p]}, OptimizerSettings(), 9)
