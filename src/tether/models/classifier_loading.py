@@ -23,7 +23,7 @@ from tether.core import weights as w
 from tether.distributed.seeds import seed_of
 from tether.models import lora
 from tether.models.classifier import TextClassifier
-from tether.models.dropout import silence_config, silence_module
+from tether.models.dropout import FACT, rates_of, silence_config, silence_module, with_rates
 from tether.models.encoders import heads, is_encoder, load_encoder
 from tether.models.language_model import core_of
 from tether.models.loading import (
@@ -87,6 +87,7 @@ def _on_encoder(
 ) -> tuple[Any, Any, dict[str, Any]]:
     """The same on an encoder."""
     _name_labels(config, labels)
+    rates = rates_of(config)
     module = load_encoder(settings, config, seed)
     tokenizer = load_tokenizer_of(settings.tokenizer or settings.path, **tokenizer_place(settings))
     check_reads(tokenizer, settings.tokenizer or settings.path)
@@ -98,7 +99,7 @@ def _on_encoder(
         "model_type": config.model_type,
         "parameters": sum(p.numel() for p in module.parameters()),
     }
-    return module, tokenizer, facts
+    return module, tokenizer, facts | ({FACT: rates} if rates else {})
 
 
 def _name_labels(config: Any, labels: list[str]) -> None:
@@ -173,7 +174,8 @@ def save_classifier(classifier: TextClassifier, folder: str | Path) -> Path:
             tensors = {n: t.detach().cpu() for n, t in w.trainable(classifier.module).items()}
             save_file(tensors, part / "adapter_model.safetensors")
         else:
-            classifier.core.save_pretrained(part)
+            with with_rates(classifier.core.config, classifier.facts.get(FACT, {})):
+                classifier.core.save_pretrained(part)
         classifier.tokenizer.save_pretrained(part)
         (part / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
@@ -220,7 +222,7 @@ def load_classifier(
     place = resolve_device(device)
     try:
         config = AutoConfig.from_pretrained(path)
-        silence_config(config)
+        rates = silence_config(config)
         module, report = AutoModelForSequenceClassification.from_pretrained(
             path, config=config, dtype=resolve_dtype(dtype, place), output_loading_info=True
         )
@@ -240,7 +242,7 @@ def load_classifier(
         tokenizer,
         max_tokens=tokens,
         labels=note.get("labels"),
-        facts={"path": path},
+        facts={"path": path} | ({FACT: rates} if rates else {}),
         notes=_notes(note),
     )
 

@@ -15,6 +15,7 @@ from transformers import GenerationConfig
 from tether.config.errors import UserError
 from tether.core import weights as w
 from tether.models import lora
+from tether.models.dropout import FACT, with_rates
 from tether.models.language_model import LanguageModel
 from tether.models.weight_sets import WeightSets
 from tether.types import Sequences
@@ -66,7 +67,8 @@ def _write_plain(lm: LanguageModel, folder: Path) -> None:
     before = module.generation_config
     module.generation_config = _generation(lm, before)
     try:
-        module.save_pretrained(folder)
+        with with_rates(module.config, lm.facts.get(FACT, {})):
+            module.save_pretrained(folder)
     finally:
         module.generation_config = before
     reloaded = type(module).from_pretrained(folder, dtype=lm.dtype).to(lm.device)

@@ -23,7 +23,7 @@ from tether.config.nearest import nearest
 from tether.config.run import ModelSettings
 from tether.distributed.seeds import seed_of
 from tether.models import lora
-from tether.models.dropout import silence_config, silence_module
+from tether.models.dropout import FACT, drops, rates_of, silence_config, silence_module
 from tether.models.language_model import LanguageModel, core_of
 from tether.models.tokenizing import stop_ids
 
@@ -54,10 +54,16 @@ def load_language_model(
             f"model.dtype = float16: {config.model_type} activations overflow fp16; "
             "use bfloat16 or float32"
         )
+    rates = rates_of(config)
     if not settings.dropout:
         silence_config(config)
     tokenizer = load_tokenizer(settings)
     module = _load_module(settings, config, dtype, seed).to(device)
+    if settings.dropout and not drops(module):
+        raise UserError(
+            f"model.dropout cannot have an effect: no layer of {settings.path!r} drops anything "
+            "(the rates in its configuration are 0); leave it out"
+        )
     check_vocabulary(tokenizer, module)
     if settings.adapter is not None:
         module = lora.merge_folder(module, settings.adapter)
@@ -75,7 +81,7 @@ def load_language_model(
     lm = LanguageModel(module, tokenizer, tuple(stops), pad_id(tokenizer))
     lm.dropout = settings.dropout
     lm.compile, lm.capture = settings.compile, settings.capture
-    lm.facts = _facts(lm, settings, dtype)
+    lm.facts = _facts(lm, settings, dtype) | ({FACT: rates} if rates else {})
     return lm
 
 
