@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.archive import archive
+from benchmarks.collect_grue import main as collect_grue
 from benchmarks.collect_imdb import main as collect
 from benchmarks.collect_imdb_graph import main as collect_graph
 from benchmarks.collect_imdb_methods import main as collect_methods
@@ -71,6 +72,7 @@ def test_other_seeds_samples_and_machines_stay_outside(records: Path, tmp_path: 
     ("name", "collect"),
     [
         ("imdb_first", collect), ("imdb_methods", collect_methods), ("imdb_graph", collect_graph),
+        ("grue", collect_grue),
     ],
 )  # fmt: skip
 def test_the_committed_archive_gives_the_committed_rows(
