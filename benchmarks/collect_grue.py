@@ -24,7 +24,8 @@ from benchmarks import grue_ablations
 from benchmarks.archive import PRIVATE, portable
 from benchmarks.collect_imdb import ROOT, opened, write
 from benchmarks.grue_pack import GROUPS
-from benchmarks.grue_study import DEVIATIONS, REPEATED, WITHOUT_WARM_START
+from benchmarks.grue_pilot import SEED
+from benchmarks.grue_study import DEVIATIONS, PILOT, REPEATED, WITHOUT_PILOT, WITHOUT_WARM_START
 from benchmarks.published_grue import DATE, PAPER, TABLES
 from tether.analysis.grue import Family, Score
 from tether.config.errors import UserError
@@ -208,7 +209,8 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
         "Drift is in nats per completion from the weights where a method starts; a reward at a "
         "budget is that of the best weights within it (the initial ones where training passed it "
         "at once). Final weights stand at whatever drift they ended at.",
-        "What differs from RL4LMs' settings:\n\n" + "\n".join(f"* {d}" for d in DEVIATIONS),
+        "What differs from RL4LMs' settings:\n\n"
+        + "\n".join(f"* {d}" for d in (*DEVIATIONS[:5], _rates(folder), *DEVIATIONS[5:])),
     ]
     file = folder / REPEATED
     if file.is_file():
@@ -234,6 +236,25 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
         "tables": tables(results),
         "rows": rows_of(results, card, date),
     }
+
+
+def _rates(folder: Path) -> str:
+    """Of the learning rates, and how they were found."""
+    file = folder / PILOT.name
+    if not file.is_file():
+        return WITHOUT_PILOT
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    told = []
+    for task, x in found.items():
+        tried = ", ".join(f"{lr} {reward:.3f}" for lr, reward in x["reward"].items())
+        failed = f"; failed: {', '.join(x['failed'])}" if x["failed"] else ""
+        told.append(f"{NAMES[task]} {x['lr']:g} (reward at {tried}{failed})")
+    updates = ", ".join(sorted({str(x["updates"]) for x in found.values()}))
+    return (
+        "Learning rates by pilots, where RL4LMs has 5e-7 to 2e-6: supervised + PPO on seed "
+        f"{SEED}, {updates} updates; the smallest whose reward on validation prompts is within one "
+        f"standard error of the best. {'; '.join(told)}."
+    )
 
 
 def pack(folder: Path, out: Path) -> int:

@@ -7,8 +7,9 @@
     python -m benchmarks.collect_grue W/runs --date D --commit C
 
 A call unpacks what `--from` names, makes the model's own parts where they are missing (t5: the
-denoising; smollm2: the classifier of intents), trains cells seed by seed over all methods, as many
-at a time as --gpus x --per-device, and packs. After --stop-after seconds it asks the runs to stop:
+denoising; smollm2: the classifier of intents), finds each task's learning rate
+(`benchmarks.grue_pilot`), trains cells seed by seed over all methods, as many at a time as --gpus x
+--per-device, and packs. After --stop-after seconds it asks the runs to stop:
 they finish their update and write a checkpoint, and the same command goes on; --from is then not
 needed, nor is --out given the T5 again with --without-weights.
 
@@ -55,6 +56,7 @@ from types import FrameType
 
 from benchmarks import denoising
 from benchmarks.grue_pack import GROUPS
+from benchmarks.grue_pilot import pilot
 from benchmarks.grue_study import (
     INTENT,
     OUT,
@@ -260,14 +262,16 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     end = clock + args.stop_after - GRACE
     parts(group, args, words, end)
     say("the model's own parts", clock)
-    left = end - time.perf_counter()
-    later = ["--measure-later"] * args.measure_later
+    stages = [["pilot"], ["cells", *["--measure-later"] * args.measure_later]]
     with ThreadPoolExecutor(1) as beside:
         packing = group == "t5" and not args.without_weights and beside.submit(weights, out)
-        status = None
-        if left > 0:
-            status = within(["cells", group, "--root", ".", *words, *later], left)
-        say("stopped at the deadline" if status is None else f"cells ended with {status}", clock)
+        status: int | None = 0
+        for stage, *more in stages:
+            left = end - time.perf_counter()
+            if status == 0:  # no cell before the learning rates are known
+                words_ = [stage, group, "--root", ".", *words, *more]
+                status = within(words_, left) if left > 0 else None
+                say(f"{stage}: {'stopped' if status is None else f'ended with {status}'}", clock)
         bundle(group, out, args)
         if packing:
             packing.result()
@@ -307,8 +311,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.grue_real", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    p.add_argument("action", choices=("t5", "smollm2", "cells", "measure", "anchors", "bundle"))
-    p.add_argument("group", nargs="?", choices=tuple(GROUPS), help="of cells, bundle: whose")
+    p.add_argument("action", choices=(*GROUPS, "pilot", "cells", "measure", "anchors", "bundle"))
+    p.add_argument("group", nargs="?", choices=tuple(GROUPS), help="of pilot, cells, bundle: whose")
     p.add_argument("--root", type=Path, required=True, help="working folder of the study")
     p.add_argument("--out", type=Path, help="folder of the pieces")
     p.add_argument("--from", dest="sources", type=Path, nargs="*", default=[], help="folders")
@@ -348,6 +352,9 @@ def main(words: Sequence[str] | None = None) -> int:
             shared += [f"--{name}"] * getattr(args, name)
         return 0 if study(args.action, args, shared) else 1
     unpack(args.sources)
+    if args.action == "pilot":
+        pilot(tasks, args)
+        return 0
     if args.action == "cells":
         return 0 if cells(tasks, args) else 1
     if args.action == "bundle":

@@ -8,6 +8,7 @@ settings hold relative paths, so that the folder can be moved.
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ OUT = Path("runs")
 """The benchmark's folder, below the working folder."""
 REPEATED = "repeated.json"
 """Supervised runs that were trained again after some of their methods had finished."""
+PILOT = OUT / "pilot.json"
+"""Task -> the learning rate that `benchmarks.grue_pilot` has found for it, and how."""
 T5, INTENT = Path("models/t5"), Path("models/intent-classifier")
 SENTIMENT = Path("models/imdb-classifier")
 DEVIATIONS = (
@@ -53,8 +56,6 @@ DEVIATIONS = (
     "5,120 completions a run (2,560 on FairytaleQA and SciTLDR) in 40 updates of 16 optimizer "
     "steps (8 with adapters); RL4LMs has 50 to 200 iterations of 1,280 to 5,120 tokens, each token "
     "a training row, 5 epochs of 64 rows.",
-    "Learning rate 3e-5 for the T5 and 1e-4 for adapters, since there are tenfold fewer steps than "
-    "with RL4LMs' 5e-7 to 2e-6; no pilot was run.",
     "Supervised training: 150 to 300 updates of four steps at 5e-4 for the T5, 40 to 120 at 3e-4 "
     "for adapters, falling along a line; RL4LMs has 2 to 20 passes at 1e-5 to 1e-4.",
     "NLPO's mask is refreshed every 8 updates of 40 (IMDB: 5), where RL4LMs names 20 or 30 of 50 "
@@ -67,7 +68,12 @@ DEVIATIONS = (
     "KL coefficients, their targets, NLPO's top-p, prompt lengths and the rewards of the other "
     "tasks are RL4LMs'.",
 )
-"""What differs from RL4LMs' hyper-parameters (allenai/RL4LMs@97df0bd)."""
+"""What differs from RL4LMs' hyper-parameters (allenai/RL4LMs@97df0bd); of learning rates see below.
+"""
+WITHOUT_PILOT = (
+    "Learning rate 3e-5 for the T5 and 1e-4 for adapters, since there are tenfold fewer steps than "
+    "with RL4LMs' 5e-7 to 2e-6; no pilot was run."
+)
 TWICE = {"kind": "every", "n": 2, "unit": "update"}
 QUICK: dict[str, Any] = {
     "all": {
@@ -107,9 +113,19 @@ def wanted(cell: Cell) -> bool:
     return cell.seed == 0 if pilot else True
 
 
+def learning_rates() -> dict[str, float]:
+    """Task -> what its pilot has found, of those that have one."""
+    found = json.loads(PILOT.read_text(encoding="utf-8")) if PILOT.is_file() else {}
+    return {task: float(x["lr"]) for task, x in found.items()}
+
+
 def settings(quick: bool = False) -> dict[str, Any]:
-    """The settings file's content; a rehearsal's is the same with less of everything."""
+    """The settings file's content, with the learning rates of pilots; a rehearsal's is the same
+    with less of everything."""
     found: dict[str, Any] = read_yaml(SETTINGS)
+    for task, lr in learning_rates().items():
+        tuned = found["tasks"][task].get("tuned", {})
+        found["tasks"][task]["tuned"] = merge(tuned, {"algorithm": {"lr": lr}})
     if not quick:
         return found
     for layer, values in QUICK.items():

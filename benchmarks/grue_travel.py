@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.grue_pack import GROUPS
-from benchmarks.grue_study import INTENT, OUT, REPEATED, T5, options, planned
+from benchmarks.grue_study import INTENT, OUT, PILOT, REPEATED, T5, options, planned
 from benchmarks.parts import cut, holds, join, packed, remove
 from tether.config.errors import UserError
 from tether.records import read_lines
@@ -35,7 +35,7 @@ from tether.studies.workers import Job
 
 KEPT = ("record.jsonl", "samples.jsonl", "timing.jsonl", "config.yaml", "environment.json",
         "scores.json")  # fmt: skip
-SHARED = (DECLARED, FAILURES, UNMEASURED, REPEATED)
+SHARED = (DECLARED, FAILURES, UNMEASURED, REPEATED, PILOT.name)
 """Files that are of the cells of both groups, below the benchmark's folder."""
 ANCHORS = "anchors"
 """What archives of anchors alone are called, before their group."""

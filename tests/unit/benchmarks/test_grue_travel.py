@@ -172,7 +172,7 @@ def test_the_weights_are_packed_while_cells_train(
 ) -> None:
     stages = Stages(monkeypatch)
     assert run(*WORDS) == 0
-    assert stages.came == ["t5", "cells t5", "records"]
+    assert stages.came == ["t5", "pilot t5", "cells t5", "records"]
     assert stages.anchored == ["commongen", "fairytaleqa", "multi30k"]
     monkeypatch.setattr(grue_real, "weights", None)
     assert run(*WORDS, "--without-weights") == 0
@@ -189,7 +189,7 @@ def test_anchors_do_not_outlast_the_time(
     assert time.perf_counter() - clock < 15
     assert stages.came == ["t5", "records"] and stages.packed.is_set()
     said = capsys.readouterr().out
-    assert "the anchors: they are left to the cells" in said and "stopped at the deadline" in said
+    assert "the anchors: they are left to the cells" in said and "pilot: stopped" in said
 
 
 DRIVER = """
@@ -210,9 +210,9 @@ grue_real.entry()
 """
 
 
-@pytest.mark.parametrize(("stage", "seconds"), [("anchors", 60.0), ("cells", 0.0)])
+@pytest.mark.parametrize(("stage", "seconds"), [("anchors", 60.0), ("pilot", 0.0)])
 def test_what_a_call_has_started_ends_with_it(stage: str, seconds: float, place: Path) -> None:
-    if stage == "cells":  # no anchors beside an own part that is there
+    if stage == "pilot":  # no anchors beside an own part that is there
         T5.mkdir(parents=True)
         (T5 / "denoising.json").write_text("{}")
     driver = subprocess.Popen(
@@ -249,7 +249,7 @@ def test_anchors_that_need_a_classifier_wait_for_it(
             folder.mkdir(parents=True)
         assert run(*words) == 0
         assert stages.anchored == wanted
-    assert stages.came == ["intent", "cells smollm2", "records"] * 2
+    assert stages.came == ["intent", "pilot smollm2", "cells smollm2", "records"] * 2
     for tasks in (["dailydialog"], ["imdb", "scitldr"]):  # nothing else to do meanwhile
         stages.anchored = []
         assert run(*words, "--tasks", *tasks) == 0
@@ -280,7 +280,7 @@ def test_a_later_call_starts_its_cells_at_once(
     (T5 / "denoising.json").write_text("{}")
     monkeypatch.setattr(grue_real, "started", None)
     assert run(*WORDS) == 0
-    assert stages.came == ["cells t5", "records"]
+    assert stages.came == ["pilot t5", "cells t5", "records"]
 
 
 def test_the_memory_of_the_pretraining_is_free_for_cells(
@@ -308,7 +308,7 @@ def test_what_fails_beside_the_cells_is_told_and_the_records_are_kept(
     monkeypatch.setattr(grue_real, "weights", full)
     with pytest.raises(OSError, match="no space left"):
         run(*WORDS)
-    assert stages.came == ["t5", "cells t5", "records"]
+    assert stages.came == ["t5", "pilot t5", "cells t5", "records"]
 
 
 def test_no_cell_starts_under_anchors_that_cannot_be_used(

@@ -1,0 +1,137 @@
+"""Pilots of the real runs: what they change, the rule, and that no cell is trained before."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import grue_pilot, grue_real
+from benchmarks.collect_grue import _rates
+from benchmarks.grue_pack import GROUPS
+from benchmarks.grue_pilot import FOLDER, RATES, SEED, arms, chosen
+from benchmarks.grue_study import PILOT, asked, planned, settings, write_settings
+from tether.config.errors import UserError
+from tether.studies.workers import Job
+
+
+def arguments(**more: Any) -> Namespace:
+    given = {"quick": False, "ablations": False, "seeds": [0, 1], "gpus": 2, "per_device": 3}
+    return Namespace(**{**given, "retry": False, **more})
+
+
+def test_the_rule() -> None:
+    """Within one standard error of the best, the smallest."""
+    assert chosen({1e-6: (0.1, 0.01), 3e-6: (0.3, 0.02), 1e-5: (0.31, 0.02)}) == 3e-6
+    assert chosen({1e-6: (0.1, 0.5), 3e-6: (0.28, 0.5), 1e-5: (0.31, 0.02)}) == 1e-5
+    assert chosen({1e-5: (0.2, 0.01), 1e-6: (0.2, 0.01)}) == 1e-6
+    assert chosen({3e-5: (-1.0, 0.1)}) == 3e-5
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_pilot_is_half_a_run_without_a_test(group: str, place: Path) -> None:
+    tasks = GROUPS[group]
+    by = {c.name: j for c, j in planned(asked(tasks, write_settings(False)))[1]}
+    for task, (start, found) in arms(tasks, False).items():
+        plain = by[f"{task}/supervised-seed0"].settings
+        assert start.settings.seed == SEED not in asked(tasks, Path()).seeds  # type: ignore[operator]
+        assert start.settings.updates == plain.updates
+        assert tuple(found) == RATES[group]
+        whole = by[f"{task}/supervised-ppo-seed0"].settings
+        for lr, job in found.items():
+            s = job.settings
+            assert s.updates * 2 == whole.updates and s.algorithm["lr"] == lr
+            assert s.evaluation.every == s.updates and s.evaluation.test_prompts == 0
+            assert job.after == (start.name,) and s.model.path == str(start.folder / "policy")
+            same = replace(
+                s, name=whole.name, seed=whole.seed, updates=whole.updates, root=whole.root,
+                algorithm=whole.algorithm, model=whole.model, checkpoint=whole.checkpoint,
+                evaluation=whole.evaluation,
+            )  # fmt: skip
+            assert same == whole
+        assert len({job.folder for job in found.values()}) == len(found)
+
+
+def ran(job: Job, reward: float, error: float = 0.01) -> None:
+    job.folder.mkdir(parents=True)
+    lines = [
+        {"kind": "eval", "agent": "agent", "split": split, "update": update, "weights": "live",
+         "reward": value, "reward_se": error, "drift": {}, "policy": "p", "policy_version": 0,
+         "prompts": 4, "side": "", "common": True}
+        for split, update, value in (("validation", 0, 9.0), ("validation", 20, reward))
+    ]  # fmt: skip
+    lines.append({"kind": "end", "updates": 20})
+    (job.folder / "record.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+def test_rates_are_written_and_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of IMDB is told from the next by more than its error; one rate of DailyDialog
+    failed. The supervised runs of the study are trained beside them."""
+    seen: list[Sequence[Job]] = []
+
+    def run(jobs: Sequence[Job], *args: Any, **more: Any) -> None:
+        seen.append(jobs)
+        assert more["workers"] == 6 and more["per_device"] == 3
+        for job in jobs:
+            assert job.config.is_file()
+            if "-lr-" in job.name and "dailydialog" in job.name and "0.0003" in job.name:
+                continue
+            by = {"0.0001": 0.5, "3e-05": 0.48, "1e-05": 0.1, "0.0003": 0.2}
+            if "-lr-" in job.name:
+                ran(job, by[job.name.rpartition("lr-")[2]])
+
+    monkeypatch.setattr(grue_pilot, "run_jobs", run)
+    grue_pilot.pilot(["imdb", "dailydialog"], arguments())
+    names = [j.name for j in seen[0]]
+    starts = [f"{t}/supervised-seed{s}" for t in ("imdb", "dailydialog") for s in (0, 1)]
+    assert names[-4:] == sorted(starts, key=lambda n: names.index(n)) and len(names) == 2 + 8 + 4
+    found = json.loads(PILOT.read_text())
+    assert {t: x["lr"] for t, x in found.items()} == {"imdb": 1e-4, "dailydialog": 1e-4}
+    assert found["imdb"]["failed"] == [] and found["dailydialog"]["failed"] == ["0.0003"]
+    found["imdb"]["lr"] = 7e-5
+    PILOT.write_text(json.dumps(found))
+    for quick in (False, True):
+        made = settings(quick)["tasks"]
+        assert made["imdb"]["tuned"]["algorithm"]["lr"] == 7e-5
+        assert "lr" not in made["commongen"].get("tuned", {}).get("algorithm", {})
+    by_name = {c.name: j for c, j in planned(asked(["imdb"], write_settings(False)))[1]}
+    rates = {n: j.settings.algorithm["lr"] for n, j in by_name.items() if "zero" not in n}
+    assert {lr for n, lr in rates.items() if "/supervised-seed" not in n} == {7e-5}
+    assert {lr for n, lr in rates.items() if "/supervised-seed" in n} == {3e-4}
+    told = _rates(Path("runs"))
+    assert "IMDB 7e-05 (reward at 1e-05 0.100, 3e-05 0.480, 0.0001 0.500, 0.0003 0.200)" in told
+    assert "failed: 0.0003" in told and "20 updates" in told
+    grue_pilot.pilot(["imdb", "dailydialog"], arguments())
+    assert len(seen) == 1  # known
+
+
+def test_a_task_of_which_no_pilot_ended_has_no_rate(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grue_pilot, "run_jobs", lambda *args, **more: None)
+    with pytest.raises(UserError, match=f"imdb: no pilot came to its end; see {FOLDER}"):
+        grue_pilot.pilot(["imdb"], arguments())
+    assert not PILOT.exists()
+
+
+@pytest.mark.parametrize("status", [0, 1, 143, None])
+def test_no_cell_before_the_rates_are_known(
+    status: int | None, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: list[str] = []
+
+    def within(command: Sequence[str], seconds: float) -> int | None:
+        stages.append(command[0])
+        return status if command[0] == "pilot" else 0
+
+    monkeypatch.setattr(grue_real, "within", within)
+    monkeypatch.setattr(grue_real, "parts", lambda *args: None)
+    monkeypatch.setattr(grue_real, "bundle", lambda *args: stages.append("bundle"))
+    given = arguments(out=place / "o", sources=[], stop_after=100.0, measure_later=True)
+    assert grue_real.study("smollm2", given, []) is (status == 0)
+    assert stages == ["pilot", *(["cells"] if status == 0 else []), "bundle"]
