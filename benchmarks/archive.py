@@ -3,7 +3,8 @@
     python -m benchmarks.archive RECORDS benchmarks/records/imdb_first.tgz --seeds 0 1
     python -m benchmarks.collect_imdb benchmarks/records/imdb_first.tgz --date D --commit C
 
-Numbers and settings only: no sample, no text, and of a path what another machine has too. The same
+Numbers and settings only, and `notes.json` beside the runs of a study: what a person adds, since no
+record says it. No sample, no text of one, and of a path what another machine has too. The same
 records give the same bytes.
 """
 

@@ -216,10 +216,10 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     if file.is_file():
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
         notes.append(f"Trained twice, some methods starting from each: {again}.")
-    if any(row.method in grue_ablations.LAYERS for row in results.rows):
-        notes.append(grue_ablations.NOTE)
-    there = {task.name for task in results.tasks}
-    if lacking := [t for t in GROUP_OF if t not in there]:
+    there = [r.method for r in results.rows if any(t.cells.get(r.label) for t in results.tasks)]
+    if ablations := grue_ablations.note(there):
+        notes.append(ablations)
+    if lacking := [t for t in GROUP_OF if t not in {task.name for task in results.tasks}]:
         notes.append(f"Not run, or not among these files: {', '.join(lacking)}.")
     if results.missing:
         notes.append("Not finished: " + ", ".join(results.missing) + ".")

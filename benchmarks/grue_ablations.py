@@ -15,6 +15,7 @@ function below is a method of the benchmark, `supervised+benchmarks.grue_ablatio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tether.config.compose import recipe
@@ -54,10 +55,20 @@ NAMES = {
     f"{START}+{__name__}:matched": "supervised+ppo, top-50 in training and after",
 }
 """Method -> what the tables call it."""
-NOTE = (
-    "Ablations: rows called `supervised+ppo, ...` are supervised+ppo with that one thing changed. "
-    "In the update dropout has the rate that the model was pretrained with (.1). Where training "
-    "samples from the likeliest 50 tokens (supervised+ppo: 10), evaluation takes the likeliest "
-    "token, or samples as training does; the two compare a policy's own decoding with another's, "
-    "and a sampled row is to be read against its own initial weights, not against greedy rows."
+_HEAD = (
+    "Ablations: rows called `supervised+ppo, ...` are supervised+ppo with that one thing changed."
 )
+_DROPOUT = "In the update dropout has the rate that the model was pretrained with (.1)."
+_SAMPLING = (
+    "Where training samples from the likeliest 50 tokens (supervised+ppo: 10), evaluation takes "
+    "the likeliest token, or samples as training does; the two compare a policy's own decoding "
+    "with another's, and a sampled row is to be read against its own initial weights, not against "
+    "greedy rows."
+)
+
+
+def note(methods: Iterable[str]) -> str:
+    """What those of them that are ablations are; empty where none is."""
+    arms = {m.rpartition(":")[2] for m in methods if m in LAYERS}
+    told = [_HEAD, *[_DROPOUT] * ("dropout" in arms), *[_SAMPLING] * bool(arms - {"dropout"})]
+    return " ".join(told) if arms else ""

@@ -90,6 +90,10 @@ def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator
         yield Need("working weights", width * shape.parameters, "device", "what the model runs")
         yield Need("masters", 4 * trained, "device", "fp32, what the optimizer moves")
     yield Need("gradients", 4 * trained, "device", "fp32, summed over microbatches")
+    if s.model.capture:
+        # working weights in bf16, or adapters and weights in fp32, which a sum stands beside
+        own = 4 if width == 4 or not full else width
+        yield Need("recorded gradients", own * trained, "device", "a recorded shape, each as much")
     yield Need("Adam moments", 8 * trained, "device", "two, fp32")
     if s.algorithm.get("kind") == "supervised":
         return

@@ -70,7 +70,7 @@ class ModelSettings:
     capture: bool = False
     """Record passes over a microbatch as CUDA graphs, in scoring and in the update (decoder-only
     models, adapters too; refused where it cannot be done): small microbatches cost more launching
-    than computing. A recorded shape keeps the memory of its activations."""
+    than computing. A recorded shape keeps the memory of its activations and gradients."""
     copies: Literal["device", "cpu"] = "device"
     """Where weights that do not train (the initial ones, averages) are kept: beside the policy, or
     in pinned CPU memory, where an average is taken while completions are written."""

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad as pad_right
 
-from tether.models.attention import sound
+from tether.models.attention import more
 from tether.models.language_model import core_of
 from tether.models.tokenizing import pad
 
@@ -114,22 +115,23 @@ class TextClassifier:
                 return int(i)
         return 0
 
+    @property
+    def _pad(self) -> int:
+        value = self.tokenizer.pad_token_id
+        return self._filler if value is None else int(value)
+
     def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids and mask of encoded rows, on the model's device."""
-        value = self.tokenizer.pad_token_id
-        ids, mask = pad(rows, "right", self._filler if value is None else value)
+        ids, mask = pad(rows, "right", self._pad)
         return ids.to(self.device), mask.to(self.device)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """[B,L] ids and mask, padded on any side -> logits [B,labels] fp32, with gradients."""
         order = (~mask).long().argsort(dim=1, stable=True)
         ids, mask = ids.gather(1, order), mask.gather(1, order)
-        if not torch.is_grad_enabled():
-            return self._logits(ids, mask)
-        with sound(ids.shape[1]):
-            return self._logits(ids, mask)
-
-    def _logits(self, ids: Tensor, mask: Tensor) -> Tensor:
+        room = getattr(self.core.config, "max_position_embeddings", None)
+        n = more(ids.shape[1], ids.device, room)
+        ids, mask = pad_right(ids, (0, n), value=self._pad), pad_right(mask, (0, n))
         if not self.causal:
             out: Tensor = self.module(input_ids=ids, attention_mask=mask.long()).logits.float()
             return out

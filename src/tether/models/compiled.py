@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.backends.cuda import cudnn_sdp_enabled
 
 BACKEND = "inductor"
 
@@ -30,7 +29,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 @contextmanager
 def compiled_layers(module: nn.Module, known: MutableMapping[Any, Any]) -> Iterator[int]:
     """Within, the blocks of `module` run compiled; yields how many. known: what was compiled
-    before, by class and by what attention may call."""
+    before, by class."""
     held = []
     for layer in layers_of(module):
         if "forward" in vars(layer):  # somebody else has replaced it
@@ -46,10 +45,9 @@ def compiled_layers(module: nn.Module, known: MutableMapping[Any, Any]) -> Itera
 
 def _of(layer: nn.Module, known: MutableMapping[Any, Any]) -> Callable[..., Any]:
     cls = type(layer)
-    key = cls, cudnn_sdp_enabled()  # which attention it calls is settled when it is compiled
-    if key not in known:
-        known[key] = torch.compile(own_code(cls.forward), dynamic=True, backend=BACKEND)
-    f: Callable[..., Any] = known[key]
+    if cls not in known:
+        known[cls] = torch.compile(own_code(cls.forward), dynamic=True, backend=BACKEND)
+    f: Callable[..., Any] = known[cls]
     return f
 
 

@@ -84,7 +84,7 @@ def _trunk(path: str, lm: LanguageModel, theirs: Any) -> LanguageModel:
     core = copy.deepcopy(mine, memo).eval()
     core.set_output_embeddings(nn.Identity())  # it reads states, never logits
     out = copy.copy(lm)
-    out.module, out.facts = core, dict(lm.facts)
+    out.module, out.facts, out.scratch = core, dict(lm.facts), {}
     return out
 
 

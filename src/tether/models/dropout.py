@@ -38,10 +38,14 @@ def silence_config(config: Any) -> dict[str, float]:
 
 @contextmanager
 def with_rates(config: Any, rates: Mapping[str, float]) -> Iterator[None]:
-    """Within, a configuration that was silenced states its own rates again, to be written."""
-    there = [f for f in _rates(config) if f[0] in rates]
-    for full, part, name, _ in there:
-        setattr(part, name, rates[full])
+    """Within, a configuration that was silenced states its own rates again, to be written. It may
+    be the text model's part of the one that they were read from."""
+    there = []
+    for full, part, name, rate in _rates(config):
+        before = rates.get(full, rates.get(f"text_config.{full}"))
+        if before is not None:
+            there.append((full, part, name, rate))
+            setattr(part, name, before)
     try:
         yield
     finally:

@@ -6,14 +6,16 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from tether.config.errors import UserError
-from tether.models.attention import sound
+from tether.models.attention import more
 from tether.models.compiled import compiled_layers
 from tether.models.head import ExactLogits
 from tether.models.recorded import Recorded
@@ -170,12 +172,13 @@ class LanguageModel:
         """
         if self.seq2seq:
             return self._forward_seq2seq(s, hidden, encoder)
+        s = self._clear(s)
         t, p = s.completion.shape[1], s.prompt.shape[1]
         inputs = self._inputs(s)
         keep = "logits_to_keep" in self._accepts
         if keep:
             inputs["logits_to_keep"] = t + 1
-        logits, states = self._run(inputs, hidden, self._lengths(s))
+        logits, states = self._run(inputs, hidden)
         if not keep:
             logits = logits[:, p - 1 :]
         return logits[:, :t], None if states is None else states[:, p - 1 :]
@@ -183,36 +186,39 @@ class LanguageModel:
     def _forward_seq2seq(
         self, s: Sequences, hidden: bool, encoder: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        start = torch.full_like(s.prompt[:, :1], self.decoder_start)
+        t = s.completion.shape[1]
+        prompt, mask = self._encoded(s)
         inputs: dict[str, Any] = {
-            "attention_mask": s.prompt_mask.long(),
-            "decoder_input_ids": torch.cat([start, s.completion], 1),
+            "attention_mask": mask.long(),
+            "decoder_input_ids": self._decoded(s),
         }
         if encoder is None:
-            inputs["input_ids"] = s.prompt
+            inputs["input_ids"] = prompt
         else:
-            inputs["encoder_outputs"] = (encoder,)
-        logits, states = self._run(inputs, hidden, self._lengths(s))
-        return logits[:, :-1], states
+            n = prompt.shape[1] - encoder.shape[1]
+            inputs["encoder_outputs"] = (pad(encoder, (0, 0, 0, n)),)
+        logits, states = self._run(inputs, hidden)
+        return logits[:, :t], None if states is None else states[:, : t + 1]
 
     def hidden(self, s: Sequences) -> Tensor:
         """[B,T+1,H] last hidden states at the positions of `forward`, without computing logits."""
-        decoder, lengths = self.core.get_decoder(), self._lengths(s)
+        decoder = self.core.get_decoder()
         if self.seq2seq:
-            start = torch.full_like(s.prompt[:, :1], self.decoder_start)
-            encoder = self.encode(s)
-            with self._layers(*lengths):
+            prompt, mask = self._encoded(s)
+            encoder = self._encode(prompt, mask)
+            with self._layers():
                 states: Tensor = decoder(
-                    input_ids=torch.cat([start, s.completion], 1),
+                    input_ids=self._decoded(s),
                     encoder_hidden_states=encoder,
-                    encoder_attention_mask=s.prompt_mask.long(),
+                    encoder_attention_mask=mask.long(),
                     use_cache=False,
                 ).last_hidden_state
-            return states
+            return states[:, : s.completion.shape[1] + 1]
+        s = self._clear(s)
         inputs = self._inputs(s)
         if self._recordable():
             return self._recorded()(inputs)[:, s.prompt.shape[1] - 1 :]
-        with self._layers(*lengths):
+        with self._layers():
             states = decoder(**inputs, use_cache=False).last_hidden_state
         return states[:, s.prompt.shape[1] - 1 :]
 
@@ -244,20 +250,30 @@ class LanguageModel:
         finally:
             self._record = False
 
-    def _lengths(self, s: Sequences) -> tuple[int, ...]:
-        """Of the keys that attention has in a pass."""
-        prompt, completion = s.prompt.shape[1], s.completion.shape[1]
-        return (prompt, completion + 1) if self.seq2seq else (prompt + completion,)
+    def _layers(self) -> AbstractContextManager[object]:
+        if not self.compile:
+            return nullcontext()
+        return compiled_layers(self.core, self.scratch.setdefault("compiled layers", {}))
 
-    @contextmanager
-    def _layers(self, *lengths: int) -> Iterator[None]:
-        """Within, the layers run as they shall; lengths: of the keys of their attention."""
-        with sound(*lengths):
-            if not self.compile:
-                yield
-                return
-            with compiled_layers(self.core, self.scratch.setdefault("compiled layers", {})):
-                yield
+    # ---- lengths that every kernel of attention can do (`models.attention`)
+    def _clear(self, s: Sequences) -> Sequences:
+        """Of a decoder: with masked places more before the prompt, which take no position."""
+        n = more(s.prompt.shape[1] + s.completion.shape[1], s.prompt.device)
+        if not n:
+            return s
+        ids, mask = pad(s.prompt, (n, 0), value=self.pad), pad(s.prompt_mask, (n, 0))
+        return replace(s, prompt=ids, prompt_mask=mask)
+
+    def _encoded(self, s: Sequences) -> tuple[Tensor, Tensor]:
+        """Ids and mask that an encoder reads."""
+        n = more(s.prompt.shape[1], s.prompt.device, self.encoder_positions)
+        return pad(s.prompt, (0, n), value=self.pad), pad(s.prompt_mask, (0, n))
+
+    def _decoded(self, s: Sequences) -> Tensor:
+        """Ids that the decoder behind it reads; nothing before what is added sees it."""
+        start = torch.full_like(s.prompt[:, :1], self.decoder_start)
+        n = more(s.completion.shape[1] + 1, s.completion.device, self.max_positions)
+        return torch.cat([start, pad(s.completion, (0, n), value=self.pad)], 1)
 
     def _inputs(self, s: Sequences) -> dict[str, Any]:
         mask = torch.cat([s.prompt_mask, torch.ones_like(s.completion, dtype=torch.bool)], 1)
@@ -269,9 +285,7 @@ class LanguageModel:
             inputs["position_ids"] = positions(mask)
         return inputs
 
-    def _run(
-        self, inputs: Mapping[str, Any], hidden: bool, lengths: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor | None]:
+    def _run(self, inputs: Mapping[str, Any], hidden: bool) -> tuple[Tensor, Tensor | None]:
         # A hook on the decoder reads its last state: `output_hidden_states` would keep every layer.
         states: list[Tensor] = []
         handle = None
@@ -281,7 +295,7 @@ class LanguageModel:
                 lambda module, args, out: states.append(out.last_hidden_state)
             )
         try:
-            with ExactLogits(self.core), self._layers(*lengths):
+            with ExactLogits(self.core), self._layers():
                 out = self.module(**inputs, use_cache=False)
         finally:
             if handle is not None:
@@ -292,8 +306,11 @@ class LanguageModel:
         """Encoder states [B,P,H], or None for a decoder-only model."""
         if not self.seq2seq:
             return None
-        with self._layers(s.prompt.shape[1]):
-            out = self.core.get_encoder()(input_ids=s.prompt, attention_mask=s.prompt_mask.long())
+        return self._encode(*self._encoded(s))[:, : s.prompt.shape[1]]
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        with self._layers():
+            out = self.core.get_encoder()(input_ids=ids, attention_mask=mask.long())
         states: Tensor = out.last_hidden_state
         return states
 

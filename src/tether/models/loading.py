@@ -23,7 +23,7 @@ from tether.config.nearest import nearest
 from tether.config.run import ModelSettings
 from tether.distributed.seeds import seed_of
 from tether.models import lora
-from tether.models.dropout import FACT, drops, rates_of, silence_config, silence_module
+from tether.models.dropout import FACT, rates_of, silence_config, silence_module
 from tether.models.language_model import LanguageModel, core_of
 from tether.models.tokenizing import stop_ids
 
@@ -59,11 +59,6 @@ def load_language_model(
         silence_config(config)
     tokenizer = load_tokenizer(settings)
     module = _load_module(settings, config, dtype, seed).to(device)
-    if settings.dropout and not drops(module):
-        raise UserError(
-            f"model.dropout cannot have an effect: no layer of {settings.path!r} drops anything "
-            "(the rates in its configuration are 0); leave it out"
-        )
     check_vocabulary(tokenizer, module)
     if settings.adapter is not None:
         module = lora.merge_folder(module, settings.adapter)
@@ -327,7 +322,7 @@ def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
     foreign reference. Nothing of it trains unless its weights are taken over."""
     settings = ModelSettings(path=path)
     config = load_config(settings)
-    silence_config(config)
+    rates = silence_config(config)
     if bool(getattr(config, "is_encoder_decoder", False)) != lm.seq2seq:
         raise UserError(
             f"{path!r} and the policy are not of one kind (decoder-only / encoder-decoder)"
@@ -335,4 +330,6 @@ def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
     same_words(path, lm)
     module = _load_module(settings, config, lm.dtype, 0).to(lm.device)
     silence_module(module)
-    return LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)
+    out = LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)
+    out.facts = {FACT: rates} if rates else {}
+    return out

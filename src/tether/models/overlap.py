@@ -85,7 +85,7 @@ class Aside:
             self._done.record(self._stream)
 
     def finish(self) -> None:
-        """What is launched from here on comes after; the host does not wait."""
-        done, self._done = self._done, None
-        if done is not None and self._stream is not None:
-            torch.cuda.current_stream(self._stream.device).wait_event(done)
+        """What is launched from here on, on the current stream, comes after; the host does not
+        wait."""
+        if self._done is not None and self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_event(self._done)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tether.core.gate import alone
+from tether.models.attention import spoilt
 
 SHAPES = 8
 """Recordings that stay per model; the one longest unused is dropped."""
@@ -29,7 +30,7 @@ WIDTH = 16
 class _States(nn.Module):
     """ids, real and position [B,L] -> last hidden states [B,L,H]."""
 
-    def __init__(self, decoder: nn.Module, layers: Callable[[int], AbstractContextManager[Any]]):
+    def __init__(self, decoder: nn.Module, layers: Callable[[], AbstractContextManager[Any]]):
         super().__init__()
         self.decoder = decoder
         self._layers = layers
@@ -40,7 +41,7 @@ class _States(nn.Module):
         # A place that is filled up sees itself: one that sees nothing would be NaN, and NaN times
         # a gradient of 0 is NaN.
         sees = (before & real[:, None, None, :]) | (at[None, :] == at[:, None])
-        with self._layers(ids.shape[1]):
+        with self._layers():
             out = self.decoder(
                 input_ids=ids, attention_mask=sees, position_ids=position, use_cache=False
             )
@@ -54,10 +55,10 @@ class Recorded:
     def __init__(
         self,
         core: Any,
-        layers: Callable[[int], AbstractContextManager[Any]],
+        layers: Callable[[], AbstractContextManager[Any]],
         accepts: frozenset[str],
     ) -> None:
-        """layers: length -> context in which the decoder's layers run as they shall."""
+        """layers: context in which the decoder's layers run as they shall."""
         self._core, self._layers = core, layers
         self._shapes: OrderedDict[tuple[int, int, bool], Callable[..., Tensor]] = OrderedDict()
         self._pools: dict[bool, Any] = {}
@@ -90,6 +91,8 @@ class Recorded:
         ids, real = inputs["input_ids"], inputs["attention_mask"].bool()
         rows, length = ids.shape
         more = -length % WIDTH
+        if spoilt(length + more):
+            more += WIDTH
         filled = tuple(pad(x, (0, more)) for x in (ids, real, inputs["position_ids"]))
         grad = torch.is_grad_enabled()
         key = (rows, length + more, grad)

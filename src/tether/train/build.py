@@ -16,6 +16,7 @@ from tether.core.weights import WeightSet
 from tether.distributed.total import world_size
 from tether.models.critic import Critic
 from tether.models.critic_start import start_from
+from tether.models.dropout import drops
 from tether.models.language_model import LanguageModel
 from tether.models.loading import load_language_model
 from tether.models.weight_sets import WeightSets
@@ -75,6 +76,11 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:
     lm = load_language_model(settings.model, seed=settings.seed, stop=settings.sampling.stop)
     _check_top_k(settings, lm.vocab_size)
+    if settings.model.dropout and not drops(lm.module):
+        raise UserError(
+            f"model.dropout cannot have an effect: no layer of {settings.model.path!r} drops "
+            "anything (the rates in its configuration are 0); leave it out"
+        )
     if settings.model.capture and (why := lm.cannot_record()) is not None:
         raise UserError(f"model.capture cannot have an effect here: {why}; leave it out")
     parts.engine.prepare(lm)

@@ -57,6 +57,11 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
         return folder
     if world_size() > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a learned reward trains in one process; start it without torchrun")
+    if settings.model.dropout:
+        raise UserError(
+            "model.dropout cannot have an effect: a learned reward trains without dropout; leave "
+            "it out"
+        )
     job = _PairJob(settings) if settings.kind == "pairs" else _ClassJob(settings)
     with guarded("config.yaml", folder):
         write_whole(folder / "config.yaml", to_yaml(dump(settings)))

@@ -30,6 +30,7 @@ from tether.core import weights as w
 from tether.models import lora
 from tether.models.classifier import TextClassifier
 from tether.models.classifier_loading import load_classifier, save_classifier
+from tether.models.dropout import FACT
 from tether.models.interpolation import between
 from tether.models.language_model import core_of
 from tether.reports.reward_models import told
@@ -159,6 +160,7 @@ def _plain(model: TextClassifier, whole: w.WeightSet) -> TextClassifier:
         model.tokenizer,
         max_tokens=model.max_tokens,
         labels=model.labels,
+        facts={k: v for k, v in model.facts.items() if k == FACT},
         notes={k: v for k, v in model.notes.items() if k in ("kind", "initial")},
     )
 

@@ -46,10 +46,12 @@ def test_seconds_are_kept_and_runs_of_both_studies_chosen_by_seed(
         run = records / "study" / f"ppo-seed{seed}"
         (run / "timing.jsonl").write_text('{"seconds": {}}\n')
         shutil.copytree(run, records / "graph" / f"ppo-seed{seed}")
+    (records / "graph" / "notes.json").write_text('["what no record says"]')
     archive(records, tmp_path / "a.tgz", [1])
     found = read(tmp_path / "a.tgz")
     assert found["study/ppo-seed1/timing.jsonl"] == b'{"seconds": {}}\n'
-    assert {n.split("/")[1] for n in found if n.startswith("graph/")} == {"ppo-seed1"}
+    assert found["graph/notes.json"] == b'["what no record says"]'
+    assert {n.split("/")[1] for n in found if n.startswith("graph/")} == {"ppo-seed1", "notes.json"}
 
 
 def test_other_seeds_samples_and_machines_stay_outside(records: Path, tmp_path: Path) -> None:

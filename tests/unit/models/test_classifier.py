@@ -12,6 +12,7 @@ import pytest
 import torch
 from tokenizers import processors
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
@@ -33,6 +34,7 @@ from tether.config.errors import UserError
 from tether.config.run import LoraSettings, ModelSettings
 from tether.models.classifier import TextClassifier
 from tether.models.classifier_loading import build_classifier, load_classifier, save_classifier
+from tether.models.dropout import rates_of
 
 TEXTS = ["good", "", "a rather longer text that says more", "no"]
 
@@ -300,6 +302,9 @@ def test_an_encoder_learns_saves_and_loads(tmp_path: Path, kind: str, lora) -> N
     assert learned(c, trainable, 3e-3, 40) == [1, 0]
     again = saved_and_loaded(c, tmp_path / "out")
     assert torch.equal(again.logits(TEXTS), c.logits(TEXTS))
+    if not lora:  # the rates that it came with (transformers' .1), though it trained without
+        kept, came = (rates_of(AutoConfig.from_pretrained(tmp_path / n)) for n in ("out", "lm"))
+        assert kept == came and 0.1 in came.values()
     same = build_classifier(settings, ["neg", "pos"], seed=1)
     other = build_classifier(settings, ["neg", "pos"], seed=2)
     equal = {n for n, p in other.module.named_parameters() if torch.equal(p, before[n])}

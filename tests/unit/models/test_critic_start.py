@@ -94,7 +94,9 @@ def test_the_policy_is_untouched_and_the_critic_trains_and_goes_back(tmp_path: P
     path = reward_model(tmp_path, ["score"])
     lm = policy(tmp_path / "policy")
     before = {n: p.clone() for n, p in lm.module.named_parameters()}
+    lm.scratch["recorded"] = object()  # what is recorded of the policy is no pass of the critic
     critic = Critic(lm, start=start_from(path, lm))
+    assert critic._lm[0].scratch == {}
     sets, s = WeightSets(lm, critic), some_sequences(lm)
     assert all(torch.equal(p, before[n]) for n, p in lm.module.named_parameters())
     mine = {id(p) for p in lm.module.parameters()}

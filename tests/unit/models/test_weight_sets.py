@@ -33,6 +33,34 @@ def low(kind: str = "gpt2") -> LanguageModel:
     return lm
 
 
+def test_an_average_that_nobody_runs_is_taken_aside_where_the_device_can(
+    tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy itself is moved at once; and whoever writes masters waits first."""
+    sets, came = WeightSets(tiny_gpt2), []
+
+    class Device:
+        is_cuda = True
+
+    class Noted:
+        def start(self, *_: object) -> None:
+            came.append("aside")
+
+        def finish(self) -> None:
+            came.append("waits")
+
+    sets.declare("ema")
+    monkeypatch.setattr(sets, "_aside", Noted())
+    monkeypatch.setattr(sets, "_alike", lambda move: ([Device()], [Device()]))
+    monkeypatch.setattr(torch, "_foreach_lerp_", lambda *_: came.append("at once"))
+    sets.apply([Move("ema", "policy", 0.25)])
+    assert came == ["waits", "aside"]
+    came.clear()
+    sets._lerp(Move("policy", "ema", 0.25))
+    sets.settle()
+    assert came == ["waits", "at once", "waits"]
+
+
 def test_fp32_parameters_are_their_own_masters(tiny_gpt2: LanguageModel) -> None:
     sets = WeightSets(tiny_gpt2)
     live = dict(tiny_gpt2.module.named_parameters())

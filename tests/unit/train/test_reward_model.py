@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from tests.conftest import SHARED
 from tests.models_for_tests import byte_tokenizer, tiny_module
@@ -21,6 +22,7 @@ from tether.config.errors import UserError
 from tether.config.run import ClassifierSettings
 from tether.config.settings import parse
 from tether.models.classifier_loading import load_classifier
+from tether.models.dropout import FACT, rates_of
 from tether.rewards.batch import RewardBatch
 from tether.rewards.classifier import ClassifierReward
 from tether.tasks.preferences import load_pairs
@@ -286,6 +288,7 @@ def test_the_average_of_weights(world: Path, tmp_path: Path, lora: Any) -> None:
             m.module = m.module.merge_and_unload()  # type: ignore[operator]
     heads = [m.core.score.weight for m in parts]
     got = load_classifier(str(out), device="cpu")
+    assert rates_of(AutoConfig.from_pretrained(out / "classifier")) == parts[0].facts[FACT] != {}
     torch.testing.assert_close(got.core.score.weight, 0.25 * heads[0] + 0.75 * heads[1])
     name = "transformer.h.0.attn.c_attn.weight"
     deep = [dict(m.core.named_parameters())[name] for m in parts]

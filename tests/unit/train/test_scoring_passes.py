@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from tests.runs_for_tests import final_state, make_world, metrics, run, settings
 from tether.config.errors import UserError
 from tether.core.weights import lerp_
-from tether.models import weight_sets
+from tether.models import scoring, weight_sets
+from tether.models.recorded import Recorded, _States
 from tether.train import collect as collecting
 
 NO_DRIFT = {"evaluation": {"drift_every": 0}}
@@ -90,6 +93,44 @@ def test_recording_where_nothing_can_be_recorded_is_refused(world: Path) -> None
         UserError, match=r"model\.capture cannot have an effect here: it needs CUDA"
     ):
         run(settings(world, {"model": {"capture": True}}, name="recorded"))
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+def test_a_run_of_recorded_passes(world: Path, lora: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain passes in the place of recordings, whose gradients lie where the next pass writes: the
+    numbers of a run that records nothing. fp32 weights, four microbatches a step."""
+    places: dict[Tensor, Tensor] = {}
+
+    def record(self: Recorded, sample: Any, grad: bool) -> Any:
+        passes = _States(self._core.get_decoder(), self._layers)
+        for p in passes.parameters():
+            if p.requires_grad and p not in places:
+                places[p] = torch.zeros_like(p)
+                p.register_hook(places[p].copy_)  # a replay, before autograd adds
+                p.register_post_accumulate_grad_hook(take)
+        return passes
+
+    def take(p: Tensor) -> None:
+        """Autograd takes the recording's memory for the gradient, where there was none."""
+        if p.grad is not None and p.grad.data_ptr() != places[p].data_ptr():
+            p.grad = places[p].detach()
+
+    monkeypatch.setattr(Recorded, "_why_not", lambda self, accepts: None)
+    monkeypatch.setattr(Recorded, "_record", record)
+    monkeypatch.setattr(scoring, "in_pieces", scoring.plain_head)
+    found = []
+    for capture in (False, True):
+        change = {
+            "model": {"capture": capture, "lora": lora, "dtype": "float32"},
+            "batch": {"microbatch": 2},
+            "algorithm": {"kind": "ppo", "minibatches": 1},
+        }
+        name = f"recorded-{capture}-{bool(lora)}"
+        found.append(metrics(run(settings(world, change, SAMPLED, name=name, updates=2))))
+    assert places
+    for plain, quick in zip(*found, strict=True):
+        for key in ("update/grad_norm_policy", "update/grad_norm_critic", "update/loss"):
+            assert quick[key] == pytest.approx(plain[key], rel=1e-3), key
 
 
 def test_compiled_layers_that_would_be_run_again_plain_are_refused(world: Path) -> None:
