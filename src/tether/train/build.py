@@ -11,7 +11,7 @@ from torch import Tensor
 from tether.algorithms.base import Algorithm
 from tether.config.errors import UserError
 from tether.config.parts import build as build_part
-from tether.config.run import RunSettings
+from tether.config.run import ModelSettings, RunSettings
 from tether.core.weights import WeightSet
 from tether.distributed.total import world_size
 from tether.models.critic import Critic
@@ -76,13 +76,7 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:
     lm = load_language_model(settings.model, seed=settings.seed, stop=settings.sampling.stop)
     _check_top_k(settings, lm.vocab_size)
-    if settings.model.dropout and not drops(lm.module):
-        raise UserError(
-            f"model.dropout cannot have an effect: no layer of {settings.model.path!r} drops "
-            "anything (the rates in its configuration are 0); leave it out"
-        )
-    if settings.model.capture and (why := lm.cannot_record()) is not None:
-        raise UserError(f"model.capture cannot have an effect here: {why}; leave it out")
+    _check_effects(settings.model, lm)
     parts.engine.prepare(lm)
     wanted = settings.evaluation.test_prompts
     tasks = load_task(
@@ -158,6 +152,17 @@ def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Age
         human=human,
         draws=load_own_texts(lm, parts.tethers, settings.data, settings.seed),
     )
+
+
+def _check_effects(settings: ModelSettings, lm: LanguageModel) -> None:
+    """Raises UserError: what was asked for cannot do anything with this model."""
+    if settings.dropout and not drops(lm.module):
+        raise UserError(
+            f"model.dropout cannot have an effect: no layer of {settings.path!r} drops "
+            "anything (the rates in its configuration are 0); leave it out"
+        )
+    if settings.capture and (why := lm.cannot_record()) is not None:
+        raise UserError(f"model.capture cannot have an effect here: {why}; leave it out")
 
 
 def _critic(lm: LanguageModel, settings: RunSettings) -> Critic:
