@@ -252,8 +252,8 @@ def _rates(folder: Path) -> str:
     updates = ", ".join(sorted({str(x["updates"]) for x in found.values()}))
     return (
         "Learning rates by pilots, where RL4LMs has 5e-7 to 2e-6: supervised + PPO on seed "
-        f"{SEED}, {updates} updates; the smallest whose reward on validation prompts is within one "
-        f"standard error of the best. {'; '.join(told)}."
+        f"{SEED}, {updates} updates; that with the largest reward on validation prompts. "
+        f"{'; '.join(told)}."
     )
 
 

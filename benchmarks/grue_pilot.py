@@ -3,9 +3,11 @@
     python -m benchmarks.grue_real pilot t5 --root W --from .grue/t5 --gpus 2
 
 On a seed that the study does not have, supervised + PPO is trained for half of the study's updates
-at each of `RATES`. The rule, written here before any result: the smallest of them whose reward on
-the validation prompts, after the last update, is within one standard error of the best. All methods
-of a task that train on a reward have that rate. A task whose rate is known is left out.
+at each of `RATES`. The rule, written here before any result: the one with the largest reward on the
+validation prompts after the last update; of equal ones the smallest. (Within a standard error of
+the best, which is that of a mean over prompts, the smallest may be one that learns nothing: all
+rates have the same prompts.) All methods of a task that train on a reward have that rate. A task
+whose rate is known is left out.
 """
 
 from __future__ import annotations
@@ -81,8 +83,8 @@ def _at(job: Job, lr: float) -> Job:
 
 def chosen(rewards: Mapping[float, tuple[float, float]]) -> float:
     """By the rule. rewards: rate -> (reward, its standard error) of at least one rate."""
-    best, error = max(rewards.values())
-    return min(lr for lr, (reward, _) in rewards.items() if reward >= best - error)
+    best = max(reward for reward, _ in rewards.values())
+    return min(lr for lr, (reward, _) in rewards.items() if reward == best)
 
 
 def _after(job: Job) -> tuple[float, float] | None:
