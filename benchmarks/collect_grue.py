@@ -200,6 +200,7 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     made = environments(results)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
     finished = results.cells - len(results.missing)
+    rates = _rates(folder, [t.name for t in results.tasks])
     notes = [
         f"{finished} of {results.cells} cells. "
         f"Seeds {', '.join(map(str, results.seeds))}: each seed's value stands in parentheses "
@@ -210,7 +211,7 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
         "budget is that of the best weights within it (the initial ones where training passed it "
         "at once). Final weights stand at whatever drift they ended at.",
         "What differs from RL4LMs' settings:\n\n"
-        + "\n".join(f"* {d}" for d in (*DEVIATIONS[:5], _rates(folder), *DEVIATIONS[5:])),
+        + "\n".join(f"* {d}" for d in (*DEVIATIONS[:5], rates, *DEVIATIONS[5:])),
     ]
     file = folder / REPEATED
     if file.is_file():
@@ -238,7 +239,7 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     }
 
 
-def _rates(folder: Path) -> str:
+def _rates(folder: Path, tasks: Sequence[str]) -> str:
     """Of the learning rates, and how they were found."""
     file = folder / PILOT.name
     if not file.is_file():
@@ -249,6 +250,8 @@ def _rates(folder: Path) -> str:
         tried = ", ".join(f"{lr} {reward:.3f}" for lr, reward in x["reward"].items())
         failed = f"; failed: {', '.join(x['failed'])}" if x["failed"] else ""
         told.append(f"{NAMES[task]} {x['lr']:g} (reward at {tried}{failed})")
+    if others := [t for t in tasks if t not in found]:
+        told.append(f"{', '.join(NAMES[t] for t in others)}: no pilot, 3e-5 for the T5, 1e-4 else")
     updates = ", ".join(sorted({str(x["updates"]) for x in found.values()}))
     return (
         "Learning rates by pilots, where RL4LMs has 5e-7 to 2e-6: supervised + PPO on seed "

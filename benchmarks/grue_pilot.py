@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import (
+    OUT,
     PILOT,
     asked,
     console,
@@ -29,12 +30,12 @@ from benchmarks.grue_study import (
     wanted,
     write_settings,
 )
-from tether.config.errors import UserError
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.config.whole_file import write_whole
 from tether.records import read_points
 from tether.reports.grue.results import finished
+from tether.reports.runs import FAILURES
 from tether.studies.grue.run import planned
 from tether.studies.workers import Job, run_jobs
 
@@ -104,29 +105,50 @@ def pilot(tasks: Sequence[str], args: Namespace) -> None:
     left = [t for t in tasks if t not in learning_rates()]
     if not left:
         return
-    cells = planned(options(tasks, args), wanted)[1]
+    failed = _failures(OUT)
+    starts = [
+        job for cell, job in planned(options(tasks, args), wanted)[1]
+        if cell.method.name == "supervised" and (args.retry or job.name not in failed)
+    ]  # fmt: skip
     made = arms(left, args.quick)
     jobs = [start for start, _ in made.values()]
     jobs += [job for _, found in made.values() for job in found.values()]
-    jobs += [job for cell, job in cells if cell.method.name == "supervised"]
-    for job in jobs:
+    for job in [*jobs, *starts]:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
-    run_jobs(
-        jobs, FOLDER, workers=args.per_device * max(1, args.gpus), per_device=args.per_device,
-        retry=args.retry, console=console(),
-    )  # fmt: skip
+    try:
+        run_jobs(
+            [*jobs, *starts], FOLDER, workers=args.per_device * max(1, args.gpus),
+            per_device=args.per_device, retry=args.retry, console=console(),
+        )  # fmt: skip
+    finally:  # also where it is asked to stop: a pilot does not travel, its result does
+        _write({task: found for task, (_, found) in made.items()})
+
+
+def _failures(folder: Path) -> dict[str, Any]:
+    file = folder / FAILURES
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found
+
+
+def _write(made: Mapping[str, Mapping[float, Job]]) -> None:
+    """The rates of tasks whose pilots have all come to an end, one way or the other."""
     known: dict[str, Any] = json.loads(PILOT.read_text()) if PILOT.is_file() else {}
-    for task, (_, found) in made.items():
+    failures = _failures(FOLDER)
+    for task, found in made.items():
         rewards = {lr: r for lr, job in found.items() if (r := _after(job)) is not None}
+        failed = [f"{lr:g}" for lr, job in found.items() if job.name in failures]
+        if len(rewards) + len(failed) < len(found):
+            continue  # the next call goes on
         if not rewards:
-            raise UserError(f"{task}: no pilot came to its end; see {FOLDER / 'logs' / task}")
+            print(f"{task}: every pilot failed; see {FOLDER / 'logs' / task}", flush=True)
+            continue
         known[task] = {
             "lr": chosen(rewards),
             "updates": next(iter(found.values())).settings.updates,
             "reward": {f"{lr:g}": reward for lr, (reward, _) in rewards.items()},
             "reward_se": {f"{lr:g}": error for lr, (_, error) in rewards.items()},
-            "failed": [f"{lr:g}" for lr in found if lr not in rewards],
+            "failed": failed,
         }
         print(f"{task}: learning rate {known[task]['lr']:g}", flush=True)
     write_whole(PILOT, json.dumps(known, indent=1) + "\n")

@@ -66,6 +66,7 @@ from benchmarks.grue_study import (
     T5,
     classifier_words,
     console,
+    learning_rates,
     options,
     planned,
     settings,
@@ -268,7 +269,11 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
         status: int | None = 0
         for stage, *more in stages:
             left = end - time.perf_counter()
-            if status == 0:  # no cell before the learning rates are known
+            if stage == "cells":  # none of a task whose learning rate is not known
+                known = [t for t in args.tasks or GROUPS[group] if t in learning_rates()]
+                more += ["--tasks", *known]
+                status = status if known else 1
+            if status == 0:
                 words_ = [stage, group, "--root", ".", *words, *more]
                 status = within(words_, left) if left > 0 else None
                 say(f"{stage}: {'stopped' if status is None else f'ended with {status}'}", clock)
@@ -276,7 +281,7 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
         if packing:
             packing.result()
     say("packed", clock)
-    return status == 0
+    return status == 0 and all(t in learning_rates() for t in args.tasks or GROUPS[group])
 
 
 def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float) -> None:

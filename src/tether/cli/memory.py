@@ -100,6 +100,7 @@ def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator
     if s.critic.kind == "separate":
         critic = shape.parameters + shape.hidden
         own = 16 if width == 4 else 16 + width
+        own += width if s.model.capture else 0
         yield Need("critic", own * critic, "device", "a trunk of its own, trained")
     elif s.critic.kind == "frozen":
         yield Need("critic", width * shape.parameters, "device", "the initial trunk, frozen")

@@ -10,6 +10,8 @@ have kept on disk, where nobody looks at the switch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 TILE = 128
@@ -24,9 +26,13 @@ def spoilt(length: int) -> bool:
     return length % TILE == TILE // 2
 
 
-def more(length: int, device: torch.device, room: int | None = None) -> int:
-    """Masked places that a pass over so many keys gets in addition. room: positions that the model
-    has, where masked places take some; without room for them there are none."""
-    if device.type not in DEVICES or not spoilt(length):
+def more(length: int, device: torch.device, config: Any, room: int | None = None) -> int:
+    """Masked places that a pass over so many keys gets in addition.
+
+    config: of the model; torch's kernels are in none but those whose attention is `sdpa`.
+    room: positions that it has, where masked places take some; without room there are none.
+    """
+    kind = getattr(config, "_attn_implementation", None)
+    if device.type not in DEVICES or kind != "sdpa" or not spoilt(length):
         return 0
     return STEP if room is None or length + STEP <= room else 0

@@ -130,7 +130,8 @@ class TextClassifier:
         order = (~mask).long().argsort(dim=1, stable=True)
         ids, mask = ids.gather(1, order), mask.gather(1, order)
         room = getattr(self.core.config, "max_position_embeddings", None)
-        n = more(ids.shape[1], ids.device, room)
+        n = more(ids.shape[1], ids.device, self.core.config, room)
+        n = 0 if self._pad == self._end else n  # it reads its last EOS, wherever that stands
         ids, mask = pad_right(ids, (0, n), value=self._pad), pad_right(mask, (0, n))
         if not self.causal:
             out: Tensor = self.module(input_ids=ids, attention_mask=mask.long()).logits.float()

@@ -258,7 +258,7 @@ class LanguageModel:
     # ---- lengths that every kernel of attention can do (`models.attention`)
     def _clear(self, s: Sequences) -> Sequences:
         """Of a decoder: with masked places more before the prompt, which take no position."""
-        n = more(s.prompt.shape[1] + s.completion.shape[1], s.prompt.device)
+        n = more(s.prompt.shape[1] + s.completion.shape[1], s.prompt.device, self.config)
         if not n:
             return s
         ids, mask = pad(s.prompt, (n, 0), value=self.pad), pad(s.prompt_mask, (n, 0))
@@ -266,13 +266,13 @@ class LanguageModel:
 
     def _encoded(self, s: Sequences) -> tuple[Tensor, Tensor]:
         """Ids and mask that an encoder reads."""
-        n = more(s.prompt.shape[1], s.prompt.device, self.encoder_positions)
+        n = more(s.prompt.shape[1], s.prompt.device, self.config, self.encoder_positions)
         return pad(s.prompt, (0, n), value=self.pad), pad(s.prompt_mask, (0, n))
 
     def _decoded(self, s: Sequences) -> Tensor:
         """Ids that the decoder behind it reads; nothing before what is added sees it."""
         start = torch.full_like(s.prompt[:, :1], self.decoder_start)
-        n = more(s.completion.shape[1] + 1, s.completion.device, self.max_positions)
+        n = more(s.completion.shape[1] + 1, s.completion.device, self.config, self.max_positions)
         return torch.cat([start, pad(s.completion, (0, n), value=self.pad)], 1)
 
     def _inputs(self, s: Sequences) -> dict[str, Any]:

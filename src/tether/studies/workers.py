@@ -213,6 +213,8 @@ def run_jobs(
     again = {j.name for j in jobs} if retry else set()
     pool = Pool(folder, console, {k: v for k, v in failures.items() if k not in again})
     before = {j.name: _looked(j) for j in jobs}
+    for name in [n for n in pool.failures if n in before and before[n].ended]:
+        del pool.failures[name]  # it failed in this study and has since ended in another
     pending = deque(j for j in jobs if not before[j.name].ended and j.name not in pool.failures)
     for j in jobs:
         if j.name in pool.failures:

@@ -16,7 +16,7 @@ from benchmarks.collect_grue import _rates
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_pilot import FOLDER, RATES, SEED, arms, chosen
 from benchmarks.grue_study import PILOT, asked, planned, settings, write_settings
-from tether.config.errors import UserError
+from tether.config.whole_file import write_whole
 from tether.studies.workers import Job
 
 
@@ -79,6 +79,7 @@ def test_rates_are_written_and_used(place: Path, monkeypatch: pytest.MonkeyPatch
         for job in jobs:
             assert job.config.is_file()
             if "-lr-" in job.name and "dailydialog" in job.name and "0.0003" in job.name:
+                write_whole(FOLDER / "failures.json", json.dumps({job.name: {}}))
                 continue
             by = {"0.0001": 0.5, "3e-05": 0.48, "1e-05": 0.1, "0.0003": 0.2}
             if "-lr-" in job.name:
@@ -102,20 +103,49 @@ def test_rates_are_written_and_used(place: Path, monkeypatch: pytest.MonkeyPatch
     rates = {n: j.settings.algorithm["lr"] for n, j in by_name.items() if "zero" not in n}
     assert {lr for n, lr in rates.items() if "/supervised-seed" not in n} == {7e-5}
     assert {lr for n, lr in rates.items() if "/supervised-seed" in n} == {3e-4}
-    told = _rates(Path("runs"))
+    told = _rates(Path("runs"), ["imdb", "dailydialog", "scitldr"])
     assert "IMDB 7e-05 (reward at 1e-05 0.100, 3e-05 0.480, 0.0001 0.500, 0.0003 0.200)" in told
     assert "failed: 0.0003" in told and "20 updates" in told
+    assert told.endswith("SciTLDR: no pilot, 3e-5 for the T5, 1e-4 else.")
     grue_pilot.pilot(["imdb", "dailydialog"], arguments())
     assert len(seen) == 1  # known
 
 
-def test_a_task_of_which_no_pilot_ended_has_no_rate(
+def test_what_is_known_is_written_whatever_ends_the_call(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """IMDB is whole, a pilot of DailyDialog was stopped, all of SciTLDR failed."""
+
+    def run(jobs: Sequence[Job], *args: Any, **more: Any) -> None:
+        failures = {}
+        for job in jobs:
+            if "imdb" in job.name and "-lr-" in job.name:
+                ran(job, 0.5)
+            if "dailydialog" in job.name and "lr-1e-05" in job.name:
+                ran(job, 0.5)
+            if "scitldr" in job.name:
+                failures[job.name] = {"status": 1}
+        write_whole(FOLDER / "failures.json", json.dumps(failures))
+        raise SystemExit(143)
+
+    monkeypatch.setattr(grue_pilot, "run_jobs", run)
+    with pytest.raises(SystemExit):
+        grue_pilot.pilot(list(GROUPS["smollm2"]), arguments())
+    assert list(json.loads(PILOT.read_text())) == ["imdb"]
+    assert f"scitldr: every pilot failed; see {FOLDER}" in capsys.readouterr().out
+
+
+def test_a_start_that_failed_is_not_repeated_by_the_pilots(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grue_pilot, "run_jobs", lambda *args, **more: None)
-    with pytest.raises(UserError, match=f"imdb: no pilot came to its end; see {FOLDER}"):
-        grue_pilot.pilot(["imdb"], arguments())
-    assert not PILOT.exists()
+    seen: list[list[str]] = []
+    monkeypatch.setattr(
+        grue_pilot, "run_jobs", lambda jobs, *args, **more: seen.append([j.name for j in jobs])
+    )
+    write_whole(Path("runs/failures.json"), json.dumps({"imdb/supervised-seed1": {}}))
+    for retry in (False, True):
+        grue_pilot.pilot(["imdb"], arguments(retry=retry))
+    assert [("imdb/supervised-seed1" in names) for names in seen] == [False, True]
 
 
 @pytest.mark.parametrize("status", [0, 1, 143, None])
@@ -126,11 +156,19 @@ def test_no_cell_before_the_rates_are_known(
 
     def within(command: Sequence[str], seconds: float) -> int | None:
         stages.append(command[0])
+        if command[0] == "cells":
+            assert command[-3:] == ["--tasks", "imdb", "scitldr"]
         return status if command[0] == "pilot" else 0
 
+    if status == 0:
+        write_whole(PILOT, json.dumps({t: {"lr": 1e-5} for t in ("imdb", "scitldr")}))
     monkeypatch.setattr(grue_real, "within", within)
     monkeypatch.setattr(grue_real, "parts", lambda *args: None)
     monkeypatch.setattr(grue_real, "bundle", lambda *args: stages.append("bundle"))
-    given = arguments(out=place / "o", sources=[], stop_after=100.0, measure_later=True)
+    given = arguments(out=place / "o", sources=[], stop_after=100.0, measure_later=False)
+    given.tasks = None
+    assert not grue_real.study("smollm2", given, [])  # DailyDialog has no rate
+    given.tasks = ["imdb", "scitldr"]
+    stages.clear()
     assert grue_real.study("smollm2", given, []) is (status == 0)
     assert stages == ["pilot", *(["cells"] if status == 0 else []), "bundle"]

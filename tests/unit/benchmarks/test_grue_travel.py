@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 
 from benchmarks import grue_real, grue_study, grue_travel
-from benchmarks.grue_pack import write_rows
-from benchmarks.grue_study import SENTIMENT, T5
+from benchmarks.grue_pack import GROUPS, write_rows
+from benchmarks.grue_study import PILOT, SENTIMENT, T5
 from benchmarks.grue_travel import unpack
 from benchmarks.measuring import ROOT
 from benchmarks.parts import join
 from tether.config.errors import UserError
 from tether.config.text_values import read_yaml, write_yaml
+from tether.config.whole_file import write_whole
 from tether.studies.grue.run import Ready
 
 ANCHORS = Path("runs/anchors")
@@ -156,6 +157,9 @@ class Stages:
     def within(self, words: list[str], seconds: float) -> int:
         self.training.set()
         self.came.append(" ".join(words[:2]))
+        if words[0] == "pilot":
+            rates = {t: {"lr": 1e-5} for tasks in GROUPS.values() for t in tasks}
+            write_whole(PILOT, json.dumps(rates))
         assert self.packed.wait(10)  # the cells end after the weights are packed: side by side
         return 0
 

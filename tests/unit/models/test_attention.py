@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,9 +33,11 @@ def test_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     others = [1, 63, 65, 72, 96, 128, 640, 768]
     assert [n for n in (*failing, *others) if spoilt(n)] == failing
     cuda = torch.device("cuda")
-    assert {more(n, cuda) for n in failing} == {STEP} and {more(n, cuda) for n in others} == {0}
-    assert more(64, CPU) == 0
-    assert (more(64, cuda, 71), more(64, cuda, 72)) == (0, STEP)
+    own, other = (SimpleNamespace(_attn_implementation=k) for k in ("sdpa", "eager"))
+    assert {more(n, cuda, own) for n in failing} == {STEP}
+    assert {more(n, cuda, own) for n in others} == {0}
+    assert more(64, CPU, own) == more(64, cuda, other) == 0
+    assert (more(64, cuda, own, 71), more(64, cuda, own, 72)) == (0, STEP)
     assert not any(spoilt(n + STEP) for n in failing)
 
 
@@ -193,6 +196,18 @@ def test_a_classifier(
         found.append(c.forward(ids, mask).detach())
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
     assert seen == {48, 56}
+
+
+def test_a_classifier_that_reads_its_last_eos_and_pads_with_it(
+    tmp_path: Path, seen: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_module("bart").save_pretrained(tmp_path)
+    byte_tokenizer(pad=False).save_pretrained(tmp_path)
+    c = build_classifier(ModelSettings(path=str(tmp_path), device="cpu"), ["no", "yes"], seed=0)
+    monkeypatch.setattr(attention, "DEVICES", ("cpu",))
+    ids, mask = c.batch(c.encode(["a" * 47]))
+    c.forward(ids, mask)
+    assert seen == {48}
 
 
 def test_a_model_without_room_is_left_as_it_is(
