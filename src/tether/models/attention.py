@@ -26,7 +26,7 @@ def spoilt(length: int) -> bool:
     return length % TILE == TILE // 2
 
 
-def more(length: int, device: torch.device, config: Any, room: int | None = None) -> int:
+def extra_places(length: int, device: torch.device, config: Any, room: int | None = None) -> int:
     """Masked places that a pass over so many keys gets in addition.
 
     config: of the model; torch's kernels are in none but those whose attention is `sdpa`.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad as pad_right
 
-from tether.models.attention import more
+from tether.models.attention import extra_places
 from tether.models.language_model import core_of
 from tether.models.tokenizing import pad
 
@@ -130,7 +130,7 @@ class TextClassifier:
         order = (~mask).long().argsort(dim=1, stable=True)
         ids, mask = ids.gather(1, order), mask.gather(1, order)
         room = getattr(self.core.config, "max_position_embeddings", None)
-        n = more(ids.shape[1], ids.device, self.core.config, room)
+        n = extra_places(ids.shape[1], ids.device, self.core.config, room)
         n = 0 if self._pad == self._end else n  # it reads its last EOS, wherever that stands
         ids, mask = pad_right(ids, (0, n), value=self._pad), pad_right(mask, (0, n))
         if not self.causal:

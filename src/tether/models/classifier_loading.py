@@ -23,7 +23,7 @@ from tether.core import weights as w
 from tether.distributed.seeds import seed_of
 from tether.models import lora
 from tether.models.classifier import TextClassifier
-from tether.models.dropout import FACT, rates_of, silence_config, silence_module, with_rates
+from tether.models.dropout import FACT, fact, rates_of, silence_config, silence_module, with_rates
 from tether.models.encoders import heads, is_encoder, load_encoder
 from tether.models.language_model import core_of
 from tether.models.loading import (
@@ -99,7 +99,7 @@ def _on_encoder(
         "model_type": config.model_type,
         "parameters": sum(p.numel() for p in module.parameters()),
     }
-    return module, tokenizer, facts | ({FACT: rates} if rates else {})
+    return module, tokenizer, facts | fact(rates)
 
 
 def _name_labels(config: Any, labels: list[str]) -> None:
@@ -242,7 +242,7 @@ def load_classifier(
         tokenizer,
         max_tokens=tokens,
         labels=note.get("labels"),
-        facts={"path": path} | ({FACT: rates} if rates else {}),
+        facts={"path": path} | fact(rates),
         notes=_notes(note),
     )
 

@@ -27,6 +27,11 @@ def rates_of(config: Any) -> dict[str, float]:
     return {full: rate for full, _, _, rate in _rates(config) if rate}
 
 
+def fact(rates: dict[str, float]) -> dict[str, Any]:
+    """What a model's facts say of them: nothing where there are none."""
+    return {FACT: rates} if rates else {}
+
+
 def silence_config(config: Any) -> dict[str, float]:
     """Every numeric dropout field of a transformers configuration, nested ones included, to 0.
     Returns what `rates_of` gave before."""

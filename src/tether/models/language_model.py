@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tether.config.errors import UserError
-from tether.models.attention import more
+from tether.models.attention import extra_places
 from tether.models.compiled import compiled_layers
 from tether.models.head import ExactLogits
 from tether.models.recorded import Recorded
@@ -172,7 +172,7 @@ class LanguageModel:
         """
         if self.seq2seq:
             return self._forward_seq2seq(s, hidden, encoder)
-        s = self._clear(s)
+        s = self._widened(s)
         t, p = s.completion.shape[1], s.prompt.shape[1]
         inputs = self._inputs(s)
         keep = "logits_to_keep" in self._accepts
@@ -187,10 +187,10 @@ class LanguageModel:
         self, s: Sequences, hidden: bool, encoder: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         t = s.completion.shape[1]
-        prompt, mask = self._encoded(s)
+        prompt, mask = self._encoder_input(s)
         inputs: dict[str, Any] = {
             "attention_mask": mask.long(),
-            "decoder_input_ids": self._decoded(s),
+            "decoder_input_ids": self._decoder_ids(s),
         }
         if encoder is None:
             inputs["input_ids"] = prompt
@@ -204,17 +204,17 @@ class LanguageModel:
         """[B,T+1,H] last hidden states at the positions of `forward`, without computing logits."""
         decoder = self.core.get_decoder()
         if self.seq2seq:
-            prompt, mask = self._encoded(s)
+            prompt, mask = self._encoder_input(s)
             encoder = self._encode(prompt, mask)
             with self._layers():
                 states: Tensor = decoder(
-                    input_ids=self._decoded(s),
+                    input_ids=self._decoder_ids(s),
                     encoder_hidden_states=encoder,
                     encoder_attention_mask=mask.long(),
                     use_cache=False,
                 ).last_hidden_state
             return states[:, : s.completion.shape[1] + 1]
-        s = self._clear(s)
+        s = self._widened(s)
         inputs = self._inputs(s)
         if self._recordable():
             return self._recorded()(inputs)[:, s.prompt.shape[1] - 1 :]
@@ -256,23 +256,25 @@ class LanguageModel:
         return compiled_layers(self.core, self.scratch.setdefault("compiled layers", {}))
 
     # ---- lengths that every kernel of attention can do (`models.attention`)
-    def _clear(self, s: Sequences) -> Sequences:
+    def _widened(self, s: Sequences) -> Sequences:
         """Of a decoder: with masked places more before the prompt, which take no position."""
-        n = more(s.prompt.shape[1] + s.completion.shape[1], s.prompt.device, self.config)
+        n = extra_places(s.prompt.shape[1] + s.completion.shape[1], s.prompt.device, self.config)
         if not n:
             return s
         ids, mask = pad(s.prompt, (n, 0), value=self.pad), pad(s.prompt_mask, (n, 0))
         return replace(s, prompt=ids, prompt_mask=mask)
 
-    def _encoded(self, s: Sequences) -> tuple[Tensor, Tensor]:
+    def _encoder_input(self, s: Sequences) -> tuple[Tensor, Tensor]:
         """Ids and mask that an encoder reads."""
-        n = more(s.prompt.shape[1], s.prompt.device, self.config, self.encoder_positions)
+        n = extra_places(s.prompt.shape[1], s.prompt.device, self.config, self.encoder_positions)
         return pad(s.prompt, (0, n), value=self.pad), pad(s.prompt_mask, (0, n))
 
-    def _decoded(self, s: Sequences) -> Tensor:
+    def _decoder_ids(self, s: Sequences) -> Tensor:
         """Ids that the decoder behind it reads; nothing before what is added sees it."""
         start = torch.full_like(s.prompt[:, :1], self.decoder_start)
-        n = more(s.completion.shape[1] + 1, s.completion.device, self.config, self.max_positions)
+        n = extra_places(
+            s.completion.shape[1] + 1, s.completion.device, self.config, self.max_positions
+        )
         return torch.cat([start, pad(s.completion, (0, n), value=self.pad)], 1)
 
     def _inputs(self, s: Sequences) -> dict[str, Any]:
@@ -306,7 +308,7 @@ class LanguageModel:
         """Encoder states [B,P,H], or None for a decoder-only model."""
         if not self.seq2seq:
             return None
-        return self._encode(*self._encoded(s))[:, : s.prompt.shape[1]]
+        return self._encode(*self._encoder_input(s))[:, : s.prompt.shape[1]]
 
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         with self._layers():

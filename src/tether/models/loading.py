@@ -23,7 +23,7 @@ from tether.config.nearest import nearest
 from tether.config.run import ModelSettings
 from tether.distributed.seeds import seed_of
 from tether.models import lora
-from tether.models.dropout import FACT, rates_of, silence_config, silence_module
+from tether.models.dropout import fact, rates_of, silence_config, silence_module
 from tether.models.language_model import LanguageModel, core_of
 from tether.models.tokenizing import stop_ids
 
@@ -76,7 +76,7 @@ def load_language_model(
     lm = LanguageModel(module, tokenizer, tuple(stops), pad_id(tokenizer))
     lm.dropout = settings.dropout
     lm.compile, lm.capture = settings.compile, settings.capture
-    lm.facts = _facts(lm, settings, dtype) | ({FACT: rates} if rates else {})
+    lm.facts = _facts(lm, settings, dtype) | fact(rates)
     return lm
 
 
@@ -331,5 +331,5 @@ def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
     module = _load_module(settings, config, lm.dtype, 0).to(lm.device)
     silence_module(module)
     out = LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)
-    out.facts = {FACT: rates} if rates else {}
+    out.facts = fact(rates)
     return out

@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.models_for_tests import byte_tokenizer, tiny, tiny_module
 from tether.config.run import ModelSettings
 from tether.models import attention
-from tether.models.attention import STEP, more, spoilt
+from tether.models.attention import STEP, extra_places, spoilt
 from tether.models.classifier import TextClassifier
 from tether.models.classifier_loading import build_classifier
 from tether.models.language_model import LanguageModel
@@ -34,10 +34,10 @@ def test_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [n for n in (*failing, *others) if spoilt(n)] == failing
     cuda = torch.device("cuda")
     own, other = (SimpleNamespace(_attn_implementation=k) for k in ("sdpa", "eager"))
-    assert {more(n, cuda, own) for n in failing} == {STEP}
-    assert {more(n, cuda, own) for n in others} == {0}
-    assert more(64, CPU, own) == more(64, cuda, other) == 0
-    assert (more(64, cuda, own, 71), more(64, cuda, own, 72)) == (0, STEP)
+    assert {extra_places(n, cuda, own) for n in failing} == {STEP}
+    assert {extra_places(n, cuda, own) for n in others} == {0}
+    assert extra_places(64, CPU, own) == extra_places(64, cuda, other) == 0
+    assert (extra_places(64, cuda, own, 71), extra_places(64, cuda, own, 72)) == (0, STEP)
     assert not any(spoilt(n + STEP) for n in failing)
 
 
