@@ -309,7 +309,7 @@ def test_shapes_work_in_one_memory_and_leave_each_other_alone() -> None:
     sizes = [6, 11, 3, 20]
 
     def one(lm: LanguageModel, number: int, seed: int) -> Rollout:
-        s = repeated(list(range(2, 50 + number)), 96, pad=number)
+        s = repeated(list(range(2, 32 + number)), 96, pad=number)
         return write(lm, s, SamplingSettings(max_new_tokens=sizes[number]), seed)
 
     alone = [one(model(width=256, sharp=2.0), n, n) for n in range(4)]
