@@ -285,7 +285,7 @@ class Program:
             self._first, self._next = self.first, self.next
             return
         kept, state = saved(self.inputs), self.rng.get_state()
-        stream = torch.cuda.Stream()
+        stream, pool = _place(self.lm)
         stream.wait_stream(torch.cuda.current_stream())
         graphs = []
         with torch.cuda.stream(stream):
@@ -297,13 +297,24 @@ class Program:
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
                 graph.register_generator_state(self.rng)
-                with alone(), torch.cuda.graph(graph, stream=stream):
+                with alone(), torch.cuda.graph(graph, pool=pool, stream=stream):
                     step()
                 graphs.append(graph)
         torch.cuda.current_stream().wait_stream(stream)
         restore(self.inputs, kept)
         self.rng.set_state(state)
         self._first, self._next = graphs[0].replay, graphs[1].replay
+
+
+def _place(lm: LanguageModel) -> tuple[torch.cuda.Stream, Any]:
+    """Stream and memory in which all steps of a model are recorded. What a step leaves is in
+    buffers of its own outside, and steps are repeated one after the other, so they can work in one
+    memory: it is as large as the largest step needs, not as all together. On another stream the
+    allocator would not give it out again."""
+    if "recording place" not in lm.scratch:
+        lm.scratch["recording place"] = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    found: tuple[torch.cuda.Stream, Any] = lm.scratch["recording place"]
+    return found
 
 
 def _options() -> dict[str, bool]:
