@@ -46,22 +46,20 @@ FOLDER = Path("pilot")
 
 
 def arms(tasks: Sequence[str], quick: bool) -> dict[str, tuple[Job, dict[float, Job]]]:
-    """Task -> (its supervised run, rate -> PPO from that)."""
+    """Task -> (its supervised run, rate -> PPO from that).
+
+    The supervised run is as the benchmark plans it, test included: a pilot that goes on is planned
+    again, and its folder has to hold what is planned.
+    """
     of_study = asked(tasks, write_settings(quick), seeds=[SEED])
     by_name = {cell.name: job for cell, job in planned(replace(of_study, out=FOLDER))[1]}
     group = {t: g for g, of_group in GROUPS.items() for t in of_group}
     found = {}
     for task in tasks:
-        start = _short(by_name[f"{task}/supervised-seed{SEED}"])
-        ppo = _short(by_name[f"{task}/supervised-ppo-seed{SEED}"])
-        found[task] = start, {lr: _at(ppo, lr) for lr in RATES[group[task]]}
+        ppo = by_name[f"{task}/supervised-ppo-seed{SEED}"]
+        rates = {lr: _at(ppo, lr) for lr in RATES[group[task]]}
+        found[task] = by_name[f"{task}/supervised-seed{SEED}"], rates
     return found
-
-
-def _short(job: Job) -> Job:
-    """Without the test prompts."""
-    s = job.settings
-    return replace(job, settings=replace(s, evaluation=replace(s.evaluation, test_prompts=0)))
 
 
 def _at(job: Job, lr: float) -> Job:
@@ -73,7 +71,7 @@ def _at(job: Job, lr: float) -> Job:
         settings=replace(
             s, name=f"{s.name}-{run}", updates=updates,
             algorithm={**s.algorithm, "lr": lr},
-            evaluation=replace(s.evaluation, every=updates),
+            evaluation=replace(s.evaluation, every=updates, test_prompts=0),
             checkpoint=replace(s.checkpoint, export=False),
         ),
         folder=job.folder.with_name(f"{job.folder.name}-{run}"),

@@ -21,10 +21,20 @@ from torch.nn.functional import pad
 from tether.core.gate import alone
 from tether.models.attention import spoilt
 
-SHAPES = 8
-"""Recordings that stay per model; the one longest unused is dropped."""
+SHAPES = 10
+"""Recordings of a kind, with or without gradients, that stay per model; the one longest unused is
+dropped."""
 WIDTH = 16
 """Sequences are filled up to a multiple of this, so that shapes repeat."""
+
+
+def filled_to(length: int) -> int:
+    """The width to which a sequence is filled up: four between a power of two and the next, so that
+    all lengths from N to 4 N keep their recordings. Making one takes five passes; the places that
+    are filled are at most a quarter more (or `WIDTH`)."""
+    step = max(WIDTH, (1 << (length - 1).bit_length()) // 8)
+    width = length + -length % step
+    return width + WIDTH if spoilt(width) else width
 
 
 class _States(nn.Module):
@@ -90,16 +100,16 @@ class Recorded:
         they are enabled; then the caller takes them before the next call with gradients."""
         ids, real = inputs["input_ids"], inputs["attention_mask"].bool()
         rows, length = ids.shape
-        more = -length % WIDTH
-        if spoilt(length + more):
-            more += WIDTH
+        width = filled_to(length)
+        more = width - length
         filled = tuple(pad(x, (0, more)) for x in (ids, real, inputs["position_ids"]))
         grad = torch.is_grad_enabled()
-        key = (rows, length + more, grad)
+        key = (rows, width, grad)
         if key not in self._shapes:
             self._shapes[key] = self._record(filled, grad)
-            while len(self._shapes) > SHAPES:
-                self._shapes.popitem(last=False)
+            kin = [k for k in self._shapes if k[-1] is grad]
+            if len(kin) > SHAPES:
+                del self._shapes[kin[0]]
         self._shapes.move_to_end(key)
         out = self._shapes[key](*filled)[:, :length]
         return out if grad else out.clone()  # the next pass writes over it

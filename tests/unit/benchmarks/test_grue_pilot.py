@@ -16,6 +16,8 @@ from benchmarks.collect_grue import _rates
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_pilot import FOLDER, RATES, SEED, arms, chosen
 from benchmarks.grue_study import PILOT, asked, planned, settings, write_settings
+from tether.config.settings import dump
+from tether.config.text_values import write_yaml
 from tether.config.whole_file import write_whole
 from tether.studies.workers import Job
 
@@ -133,6 +135,27 @@ def test_what_is_known_is_written_whatever_ends_the_call(
         grue_pilot.pilot(list(GROUPS["smollm2"]), arguments())
     assert list(json.loads(PILOT.read_text())) == ["imdb"]
     assert f"scitldr: every pilot failed; see {FOLDER}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_stopped_pilot_goes_on(quick: bool, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run has begun, as its folder says; by then another task has its rate. The same runs
+    are planned again."""
+    seen: list[dict[str, Any]] = []
+
+    def run(jobs: Sequence[Job], *args: Any, **more: Any) -> None:
+        seen.append({j.name: dump(j.settings) for j in jobs if f"seed{SEED}" in j.name})
+        for job in jobs:
+            if f"seed{SEED}" in job.name:
+                job.folder.mkdir(parents=True, exist_ok=True)
+                write_yaml(job.folder / "config.yaml", dump(job.settings))
+
+    monkeypatch.setattr(grue_pilot, "run_jobs", run)
+    grue_pilot.pilot(list(GROUPS["smollm2"]), arguments(quick=quick))
+    assert len(seen[0]) == 3 + 12
+    write_whole(PILOT, json.dumps({"imdb": {"lr": 7e-5}}))
+    grue_pilot.pilot(list(GROUPS["smollm2"]), arguments(quick=quick))
+    assert seen[1] == {n: s for n, s in seen[0].items() if not n.startswith("imdb")}
 
 
 def test_a_start_that_failed_is_not_repeated_by_the_pilots(

@@ -20,7 +20,7 @@ from tether.models.classifier import TextClassifier
 from tether.models.classifier_loading import build_classifier
 from tether.models.language_model import LanguageModel
 from tether.models.loading import recompute_activations
-from tether.models.recorded import Recorded
+from tether.models.recorded import SHAPES, WIDTH, Recorded, filled_to
 from tether.models.scoring import score, score_all
 from tether.types import Sequences
 
@@ -176,6 +176,34 @@ def test_a_recorded_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         out = recorded({"input_ids": ids, "attention_mask": ids, "position_ids": ids})
         assert torch.equal(out[..., 0], ids.float())
     assert widths == [48, 80, 208]
+
+
+@pytest.mark.parametrize("low", [16, 64, 65, 100, 128, 300])
+def test_lengths_of_a_run_keep_their_recordings(low: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts and completions of every length from N to 4 N, again and again, with and without
+    gradients: nothing is recorded twice, and little is filled."""
+    lm = tiny("llama")
+    recorded = Recorded(lm.core, lm._layers, lm._accepts)
+    made: list[tuple[int, bool]] = []
+
+    def record(sample: tuple[Tensor, ...], grad: bool) -> Callable[..., Tensor]:
+        made.append((sample[0].shape[1], grad))
+        return lambda ids, real, position: ids[..., None].float()
+
+    monkeypatch.setattr(recorded, "_record", record)
+    lengths = range(low, 4 * low + 1)
+    order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(0))
+    for index in [*order.tolist(), *order.flip(0).tolist()]:
+        ids = torch.arange(lengths[index])[None]
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                out = recorded({"input_ids": ids, "attention_mask": ids, "position_ids": ids})
+            assert torch.equal(out[..., 0], ids.float())
+    widths = sorted({w for w, _ in made})
+    assert len(made) == 2 * len(widths) <= 2 * SHAPES
+    assert not any(map(spoilt, widths))
+    for length in lengths:
+        assert length <= filled_to(length) <= max(length * 5 // 4, length + WIDTH) + WIDTH
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bart"])
