@@ -170,6 +170,13 @@ class Metric(ABC):
         return False
 
     @property
+    def as_given(self) -> bool:
+        """Whether it reads prompt and completion as one text, as a reward does: the benchmark then
+        gives it the prompt that the model was given, cut where it was too long, and the completion
+        with the blanks around it."""
+        return False
+
+    @property
     def best(self) -> float:
         """Best value that it can take, as it is set; infinite where there is none. Call `prepare`
         before."""

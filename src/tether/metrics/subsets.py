@@ -47,6 +47,10 @@ class _ByOverlap(Metric):
     def needs_prompts(self) -> bool:
         return self.inner.needs_prompts
 
+    @property
+    def as_given(self) -> bool:
+        return self.inner.as_given
+
     def columns(self) -> tuple[str, ...]:
         return (*self.inner.columns(), self.column)
 

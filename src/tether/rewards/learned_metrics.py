@@ -37,6 +37,10 @@ class _Learned(Metric):
     def needs_prompts(self) -> bool:
         return self.reward.needs_prompts
 
+    @property
+    def as_given(self) -> bool:
+        return True
+
 
 @dataclass
 class LearnedClassifier(_Learned):
@@ -132,6 +136,10 @@ class IntentAccuracy(_Learned):
     @property
     def needs_prompts(self) -> bool:
         return self.reads != "completion"
+
+    @property
+    def as_given(self) -> bool:
+        return False  # its reward form is that of a metric, which is given no blanks
 
     def columns(self) -> tuple[str, ...]:
         return (self.intent,)

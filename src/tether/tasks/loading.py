@@ -11,6 +11,7 @@ import torch
 from tether.config.errors import UserError
 from tether.config.run import DataSettings, SamplingSettings
 from tether.distributed.seeds import generator
+from tether.rewards.batch import Prompt
 from tether.tasks.encode import identity, make_task
 from tether.tasks.reading import Table
 from tether.tasks.source import Rows, Source, source_of
@@ -130,6 +131,18 @@ def load_task(
                 other = {identity(p) for p in out["validation"].raw_prompts}
                 task.notes["prompts_also_in_validation"] = sum(k in other for k in keys)
     return out
+
+
+def prompts_given(
+    settings: DataSettings, tokenizer: Any, table: Table, numbers: list[int]
+) -> list[Prompt]:
+    """Prompts of rows of `splits` as a model is given them: cut where `max_prompt_tokens` says so.
+    Where that is open they are whole, since only a model knows what its positions leave.
+
+    Raises UserError.
+    """
+    own = replace(source_of(settings).settings, reference=None)
+    return make_task(table, numbers, "rows", own, tokenizer, own.max_prompt_tokens).raw_prompts
 
 
 def _limit(

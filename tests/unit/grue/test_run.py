@@ -103,6 +103,8 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
             scaled = on_scale(task.anchors, final.measured.values, task.perplexity)
             assert 0 < scaled["perplexity"] <= 1
             assert all(len(v) == 6 for v in final.measured.left_out.values())
+            if task.name == "imdb":  # its metric is its reward
+                assert final.measured.values["praise"] == pytest.approx(final.reward)
     assert "Leaderboard" in out and (folder / "leaderboard.html").is_file()
     _starts_are_shared(folder)
     _same_examples(folder)

@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from tether.config.errors import UserError
 from tether.config.run import RunSettings
 from tether.config.whole_file import write_whole
 from tether.metrics.base import Metric, Samples
+from tether.models.loading import load_tokenizer
 from tether.studies.grue.metrics import Entry
-from tether.tasks.loading import splits
+from tether.tasks.loading import prompts_given, splits
 
 FOLDER = "anchors"
 SEVERAL = 0.5
@@ -41,6 +42,9 @@ class Examples:
     columns: dict[str, list[Any]]
     sha256: str
     """Of prompts and references."""
+    given: Sequence[Any] = ()
+    """The prompts as the models are given them: cut where they are too long. What metrics read that
+    are rewards; empty where no metric does."""
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -48,27 +52,33 @@ class Examples:
     def samples(self, texts: Sequence[str], metric: Metric, at: Sequence[int] = ()) -> Samples:
         """Texts for the examples (all, or some by position) with what a metric reads."""
         rows = list(at) or list(range(len(self)))
+        prompts = self.given if metric.as_given else self.prompts
         return Samples(
-            [texts[i].strip() for i in rows],
+            [texts[i] if metric.as_given else texts[i].strip() for i in rows],
             [self.references[i] for i in rows] if metric.needs_references else None,
-            [self.prompts[i] for i in rows],
+            [prompts[i] for i in rows],
             {c: [self.columns[c][i] for i in rows] for c in metric.columns() if c in self.columns},
         )
 
 
-def examples(settings: RunSettings) -> Examples:
-    """Those that a run with these settings is tested on. Raises UserError where there are none."""
+def examples(settings: RunSettings, as_given: bool = False) -> Examples:
+    """Those that a run with these settings is tested on. as_given: with the prompts as its model is
+    given them, for which the tokenizer is loaded. Raises UserError where there are none."""
     found = splits(settings.data, caps={"test": settings.evaluation.test_prompts})
     if "test" not in found:
         raise UserError(
             f"{settings.data.path} has no test split with references: hold rows out "
             "(--data.test_rows N) or name one (--data.test NAME)"
         )
-    table, _ = found["test"]
+    table, numbers = found["test"]
     prompts, references = list(table["prompt"]), [list(r) for r in table["references"]]
     text = json.dumps([prompts, references], ensure_ascii=False)
     columns = {k: list(v) for k, v in table.items()}
-    return Examples(prompts, references, columns, hashlib.sha256(text.encode()).hexdigest())
+    stamp = hashlib.sha256(text.encode()).hexdigest()
+    given: Sequence[Any] = ()
+    if as_given:
+        given = prompts_given(settings.data, load_tokenizer(settings.model), table, numbers)
+    return Examples(prompts, references, columns, stamp, given)
 
 
 def anchor(entry: Entry, rows: Examples) -> Anchor:
@@ -81,8 +91,9 @@ def anchor(entry: Entry, rows: Examples) -> Anchor:
     if entry.family == "other":
         return Anchor(entry.name, entry.family, metric.signature)
     better = max if metric.higher_is_better else min
+    prompts = rows.given if metric.as_given else rows.prompts
     empty, copied = (
-        value_of(metric, rows.samples(texts, metric)) for texts in ([""] * len(rows), rows.prompts)
+        value_of(metric, rows.samples(texts, metric)) for texts in ([""] * len(rows), prompts)
     )
     floor = better(empty, copied)
     ceiling, source = _ceiling(entry, metric, rows)
@@ -110,7 +121,7 @@ def _ceiling(entry: Entry, metric: Metric, rows: Examples) -> tuple[float, str]:
     if len(several) < SEVERAL * len(rows):
         return entry.maximum, "maximum of the metric"
     texts = [r[0] for r in rows.references]
-    others = Examples(rows.prompts, [r[1:] for r in rows.references], rows.columns, "")
+    others = replace(rows, references=[r[1:] for r in rows.references], sha256="")
     said = f"first reference against the others, {len(several)} of {len(rows)} examples"
     return value_of(metric, others.samples(texts, metric, several)), said
 
@@ -148,6 +159,7 @@ def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> 
         "examples_sha256": rows.sha256,
         "metrics": [asdict(a) for a in found],
     }
+    content |= _prompts_given(entries, rows)
     content["sha256"] = digest(content)
     write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return found
@@ -168,7 +180,8 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
         for e in entries
         if e.name in kept
     }
-    if content["examples_sha256"] != rows.sha256:
+    given = _prompts_given(entries, rows)
+    if content["examples_sha256"] != rows.sha256 or given != {k: content.get(k) for k in given}:
         raise UserError(
             f"{file} is of other test examples than these settings give; take another --out FOLDER"
         )
@@ -177,6 +190,12 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
             f"{file} is of other metrics, or of other versions of them; take another --out FOLDER"
         )
     return found
+
+
+def _prompts_given(entries: Sequence[Entry], rows: Examples) -> dict[str, str]:
+    """Their hash, where a metric reads them."""
+    read = any(e.metric is not None and e.metric.as_given for e in entries)
+    return {"prompts_given_sha256": digest(list(rows.given))} if read else {}
 
 
 def digest(content: Any) -> str:

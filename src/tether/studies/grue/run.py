@@ -321,8 +321,9 @@ def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> d
     found = {}
     for task in plan.tasks:
         job = next(j for c, j in made if c.task == task)
-        rows = anchoring.examples(job.settings)
         listed = entries(task, plan.terms[task], plan.rewards)
+        given = any(e.metric is not None and e.metric.as_given for e in listed)
+        rows = anchoring.examples(job.settings, given)
         kept = anchoring.store(plan.folder, task, listed, rows)
         for a in kept:
             if a.dropped:
