@@ -18,8 +18,8 @@ archive of their own, in a folder that is one more of --from:
 
     python -m benchmarks.grue_real anchors t5 --root A --out .grue/anchors --from .grue/t5
 
-Those of IMDB and DailyDialog need the classifiers too (--tasks leaves them out). What is not
-there is computed while the model's own parts are made, as far as it can be.
+Those of IMDB and DailyDialog need classifiers and tokenizer too (--tasks leaves them out). What is
+not there is computed while the model's own parts are made, as far as it can be.
 
 Cells are measured while others train, on one thread; with --measure-later they are not, and
 `measure` does it afterwards, where there is time.

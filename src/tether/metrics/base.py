@@ -171,9 +171,14 @@ class Metric(ABC):
 
     @property
     def as_given(self) -> bool:
-        """Whether it reads prompt and completion as one text, as a reward does: the benchmark then
-        gives it the prompt that the model was given, cut where it was too long, and the completion
-        with the blanks around it."""
+        """Whether the prompts that it reads are those that the model was given, cut where they were
+        too long, as a reward's are; else the benchmark gives it whole ones."""
+        return False
+
+    @property
+    def keeps_blanks(self) -> bool:
+        """Whether it reads completions with the blanks around them, as a reward does; else the
+        benchmark takes them off."""
         return False
 
     @property

@@ -51,6 +51,10 @@ class _ByOverlap(Metric):
     def as_given(self) -> bool:
         return self.inner.as_given
 
+    @property
+    def keeps_blanks(self) -> bool:
+        return self.inner.keeps_blanks
+
     def columns(self) -> tuple[str, ...]:
         return (*self.inner.columns(), self.column)
 

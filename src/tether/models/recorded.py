@@ -21,17 +21,18 @@ from torch.nn.functional import pad
 from tether.core.gate import alone
 from tether.models.attention import spoilt
 
-SHAPES = 10
-"""Recordings of a kind, with or without gradients, that stay per model; the one longest unused is
-dropped."""
+SHAPES = 9
+"""Recordings of a kind, with or without gradients, that stay per model: as many as there are widths
+from N to 4 N (`filled_to`). The one longest unused is dropped."""
 WIDTH = 16
-"""Sequences are filled up to a multiple of this, so that shapes repeat."""
+"""Sequences are filled up to a multiple of this at least, so that shapes repeat."""
 
 
 def filled_to(length: int) -> int:
     """The width to which a sequence is filled up: four between a power of two and the next, so that
-    all lengths from N to 4 N keep their recordings. Making one takes five passes; the places that
-    are filled are at most a quarter more (or `WIDTH`)."""
+    microbatches of all lengths from N to 4 N (of as many rows) keep their recordings. Making one
+    takes five passes. Filled are less than a quarter of the places, or less than `WIDTH`; and
+    `WIDTH` more where attention cannot do the width."""
     step = max(WIDTH, (1 << (length - 1).bit_length()) // 8)
     width = length + -length % step
     return width + WIDTH if spoilt(width) else width

@@ -39,6 +39,10 @@ class _Learned(Metric):
 
     @property
     def as_given(self) -> bool:
+        return self.needs_prompts
+
+    @property
+    def keeps_blanks(self) -> bool:
         return True
 
 
@@ -138,8 +142,8 @@ class IntentAccuracy(_Learned):
         return self.reads != "completion"
 
     @property
-    def as_given(self) -> bool:
-        return False  # its reward form is that of a metric, which is given no blanks
+    def keeps_blanks(self) -> bool:
+        return False  # nor does its form as a reward (`MetricReward.strip`)
 
     def columns(self) -> tuple[str, ...]:
         return (self.intent,)

@@ -23,6 +23,7 @@ from tether.records import read_lines
 from tether.reports.grue.results import read
 from tether.studies.grue import run as running
 from tether.studies.grue.declaration import declare
+from tether.studies.grue.mini import PRAISE
 from tether.studies.grue.run import Asked, jobs, plan_of, prepare, with_test_rows
 from tether.studies.warm import Fork
 from tether.train.lock import held
@@ -43,15 +44,25 @@ CELLS = [
 FREE = [f"{task}/supervised-baselines-seed0" for task in ("commongen", "imdb")]
 
 
-SETTINGS = """
-methods:
-  supervised+nlpo: {tethers: {nlpo_mask: {refresh: {n: 1}}}}
-"""
+READING = {**PRAISE, "reads": "prompt_and_completion", "squash": "tanh", "scale": 0.1}
+SETTINGS = {
+    "methods": {"supervised+nlpo": {"tethers": {"nlpo_mask": {"refresh": {"n": 1}}}}},
+    "tasks": {
+        "imdb": {
+            "all": {
+                "data": {"max_prompt_tokens": 16, "too_long": "truncate_left"},
+                "rewards": {"praise": READING},
+            },
+            "parts": {"praise": {"kind": "preference", "model": READING, "maximum": 1.0}},
+        }
+    },
+}
+"""IMDB's metric is its reward, and reads prompts that are cut."""
 
 
 def start(folder: Path) -> Fork:
     settings = folder.with_name("settings.yaml")
-    settings.write_text(SETTINGS)
+    write_yaml(settings, SETTINGS)
     words = ["-m", "tether", "grue", "run", *WORDS]
     words += ["--out", str(folder), "--settings", str(settings)]
     return launch(words, folder.with_name("log"), folder=folder.parent, env={})
@@ -103,11 +114,12 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
             scaled = on_scale(task.anchors, final.measured.values, task.perplexity)
             assert 0 < scaled["perplexity"] <= 1
             assert all(len(v) == 6 for v in final.measured.left_out.values())
-            if task.name == "imdb":  # its metric is its reward
+            if task.name == "imdb":
                 assert final.measured.values["praise"] == pytest.approx(final.reward)
     assert "Leaderboard" in out and (folder / "leaderboard.html").is_file()
     _starts_are_shared(folder)
     _same_examples(folder)
+    _prompts_were_cut(folder)
     _baselines_are_there(folder)
 
 
@@ -153,6 +165,12 @@ def _same_examples(folder: Path) -> None:
             assert len(test) == 6
             seen.add(frozenset(test))
         assert len(seen) == 1
+
+
+def _prompts_were_cut(folder: Path) -> None:
+    for cell in (c for c in CELLS if c.startswith("imdb")):
+        start = next(iter(read_lines(folder / cell / "record.jsonl")))
+        assert start["notes"]["test"]["cut_too_long"] > 0
 
 
 def test_what_was_declared_stays_and_the_rest_may_grow(tmp_path: Path) -> None:

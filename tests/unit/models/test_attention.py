@@ -203,7 +203,47 @@ def test_lengths_of_a_run_keep_their_recordings(low: int, monkeypatch: pytest.Mo
     assert len(made) == 2 * len(widths) <= 2 * SHAPES
     assert not any(map(spoilt, widths))
     for length in lengths:
-        assert length <= filled_to(length) <= max(length * 5 // 4, length + WIDTH) + WIDTH
+        filled = max(length / 4, WIDTH) + WIDTH * spoilt(filled_to(length) - WIDTH)
+        assert length <= filled_to(length) < length + filled
+
+
+def test_more_lengths_than_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one longest unused is made again, with and without gradients apart; what comes out
+    without gradients is not what the next pass writes over."""
+    lm = tiny("llama")
+    recorded = Recorded(lm.core, lm._layers, lm._accepts)
+    made: list[tuple[int, bool]] = []
+
+    def record(sample: tuple[Tensor, ...], grad: bool) -> Callable[..., Tensor]:
+        made.append((sample[0].shape[1], grad))
+        place = torch.zeros(*sample[0].shape, 1)
+        return lambda ids, real, position: place.copy_(ids[..., None])
+
+    def take(width: int, grad: bool = True, first: int = 0) -> Tensor:
+        ids = torch.arange(first, first + width)[None]
+        with torch.set_grad_enabled(grad):
+            return recorded({"input_ids": ids, "attention_mask": ids, "position_ids": ids})
+
+    monkeypatch.setattr(recorded, "_record", record)
+    widths = [16, 32, 48, 80, 96, 112, 128, 160, 224, 256]
+    assert len(widths) == SHAPES + 1 and [filled_to(w) for w in widths] == widths
+    take(16, grad=False)
+    for width in widths[:-1]:
+        take(width)
+    take(16)
+    take(widths[-1])  # 32 is the one that was used before all others
+    expected = [(16, False), *((w, True) for w in widths)]
+    assert made == expected
+    for width in (16, *widths[2:]):
+        take(width)
+    take(16, grad=False)
+    assert made == expected
+    take(32)
+    take(16)
+    assert made == [*expected, (32, True), (16, True)]
+    one = take(16, grad=False)
+    take(16, grad=False, first=5)
+    assert one[0, 0] == 0 and len(made) == len(expected) + 2
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bart"])

@@ -14,17 +14,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tether.analysis.grue import PERPLEXITY, Anchor
 from tether.config.errors import UserError
-from tether.config.run import RunSettings
+from tether.config.run import DataSettings, RunSettings
 from tether.config.whole_file import write_whole
 from tether.metrics.base import Metric, Samples
 from tether.models.loading import load_tokenizer
+from tether.rewards.batch import Prompt
 from tether.studies.grue.metrics import Entry
 from tether.tasks.loading import prompts_given, splits
 
@@ -43,8 +44,8 @@ class Examples:
     sha256: str
     """Of prompts and references."""
     given: Sequence[Any] = ()
-    """The prompts as the models are given them: cut where they are too long. What metrics read that
-    are rewards; empty where no metric does."""
+    """The prompts as a model was given them, cut where they were too long: what metrics read that
+    say so (`Metric.as_given`)."""
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -52,33 +53,61 @@ class Examples:
     def samples(self, texts: Sequence[str], metric: Metric, at: Sequence[int] = ()) -> Samples:
         """Texts for the examples (all, or some by position) with what a metric reads."""
         rows = list(at) or list(range(len(self)))
-        prompts = self.given if metric.as_given else self.prompts
+        prompts = self.read_by(metric)
         return Samples(
-            [texts[i] if metric.as_given else texts[i].strip() for i in rows],
+            [texts[i] if metric.keeps_blanks else texts[i].strip() for i in rows],
             [self.references[i] for i in rows] if metric.needs_references else None,
             [prompts[i] for i in rows],
             {c: [self.columns[c][i] for i in rows] for c in metric.columns() if c in self.columns},
         )
 
+    def read_by(self, metric: Metric) -> Sequence[Any]:
+        """The prompts that a metric reads."""
+        if metric.as_given and len(self.given) != len(self):
+            raise ValueError(f"{metric.name} reads prompts as models are given them: none are here")
+        return self.given if metric.as_given else self.prompts
 
-def examples(settings: RunSettings, as_given: bool = False) -> Examples:
-    """Those that a run with these settings is tested on. as_given: with the prompts as its model is
-    given them, for which the tokenizer is loaded. Raises UserError where there are none."""
+
+def examples(settings: RunSettings) -> Examples:
+    """Those that a run with these settings is tested on. Raises UserError where there are none."""
     found = splits(settings.data, caps={"test": settings.evaluation.test_prompts})
     if "test" not in found:
         raise UserError(
             f"{settings.data.path} has no test split with references: hold rows out "
             "(--data.test_rows N) or name one (--data.test NAME)"
         )
-    table, numbers = found["test"]
+    table, _ = found["test"]
     prompts, references = list(table["prompt"]), [list(r) for r in table["references"]]
     text = json.dumps([prompts, references], ensure_ascii=False)
     columns = {k: list(v) for k, v in table.items()}
-    stamp = hashlib.sha256(text.encode()).hexdigest()
-    given: Sequence[Any] = ()
-    if as_given:
-        given = prompts_given(settings.data, load_tokenizer(settings.model), table, numbers)
-    return Examples(prompts, references, columns, stamp, given)
+    return Examples(prompts, references, columns, hashlib.sha256(text.encode()).hexdigest())
+
+
+def given(settings: RunSettings) -> list[Prompt]:
+    """The prompts of `examples` as the model of these settings is given them: loads its tokenizer.
+    Raises UserError."""
+    found = splits(settings.data, caps={"test": settings.evaluation.test_prompts})
+    return prompts_given(settings.data, load_tokenizer(settings.model), *found["test"])
+
+
+def check_cuts(task: str, entries: Sequence[Entry], runs: Iterable[DataSettings]) -> None:
+    """Where metrics read prompts as models are given them, that is one cut for all runs of a task,
+    and known before any.
+
+    Raises UserError.
+    """
+    reading = [e.name for e in entries if e.metric is not None and e.metric.as_given]
+    cuts = {(data.max_prompt_tokens, data.too_long) for data in runs}
+    if not reading:
+        return
+    said = f"{', '.join(reading)} of {task} reads prompts as models are given them"
+    if len(cuts) > 1:
+        raise UserError(
+            f"{said}, and settings cut them otherwise for some cells than for others: give "
+            "data.max_prompt_tokens and data.too_long once for all (`all` in a settings file)"
+        )
+    if any(tokens is None and how != "error" for tokens, how in cuts):
+        raise UserError(f"{said}: set data.max_prompt_tokens, which is open")
 
 
 def anchor(entry: Entry, rows: Examples) -> Anchor:
@@ -91,9 +120,9 @@ def anchor(entry: Entry, rows: Examples) -> Anchor:
     if entry.family == "other":
         return Anchor(entry.name, entry.family, metric.signature)
     better = max if metric.higher_is_better else min
-    prompts = rows.given if metric.as_given else rows.prompts
     empty, copied = (
-        value_of(metric, rows.samples(texts, metric)) for texts in ([""] * len(rows), prompts)
+        value_of(metric, rows.samples(texts, metric))
+        for texts in ([""] * len(rows), rows.read_by(metric))
     )
     floor = better(empty, copied)
     ceiling, source = _ceiling(entry, metric, rows)
@@ -140,15 +169,24 @@ def with_parts(metric: Metric, samples: Samples) -> tuple[float, dict[str, float
     return value, found.parts
 
 
-def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
+def store(
+    folder: Path,
+    task: str,
+    entries: Sequence[Entry],
+    rows: Examples,
+    prompts: Callable[[], Sequence[Any]] = tuple,
+) -> list[Anchor]:
     """The anchors of a task: read, where they are there and of the same examples and metrics, else
     computed and written.
 
+    prompts: as models are given them; called only where anchors are computed that need them.
     Raises UserError: what is there is of others, was changed by hand, or leaves no task metric.
     """
     file = folder / FOLDER / f"{task}.json"
     if file.is_file():
         return _same(file, entries, rows)
+    if any(e.metric is not None and e.metric.as_given for e in entries):
+        rows = replace(rows, given=prompts())
     found = [anchor(e, rows) for e in entries]
     if not any(a.family == "task" and not a.dropped for a in found):
         why = "; ".join(f"{a.metric}: {a.dropped}" for a in found if a.dropped)
@@ -159,7 +197,8 @@ def store(folder: Path, task: str, entries: Sequence[Entry], rows: Examples) -> 
         "examples_sha256": rows.sha256,
         "metrics": [asdict(a) for a in found],
     }
-    content |= _prompts_given(entries, rows)
+    if _read_given(entries, {a.metric for a in found if not a.dropped}):
+        content["prompts_given_sha256"] = digest(list(rows.given))
     content["sha256"] = digest(content)
     write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return found
@@ -180,10 +219,16 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
         for e in entries
         if e.name in kept
     }
-    given = _prompts_given(entries, rows)
-    if content["examples_sha256"] != rows.sha256 or given != {k: content.get(k) for k in given}:
+    if content["examples_sha256"] != rows.sha256:
         raise UserError(
             f"{file} is of other test examples than these settings give; take another --out FOLDER"
+        )
+    reading = _read_given(entries, kept)
+    if reading and "prompts_given_sha256" not in content:
+        raise UserError(
+            f"{file} is of an earlier version, in which {', '.join(reading)} read whole prompts, "
+            "and not those that models are given: delete this file; finished cells are then "
+            "measured again, and not trained"
         )
     if now != kept or {e.name for e in entries} != {a.metric for a in found}:
         raise UserError(
@@ -192,10 +237,9 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
     return found
 
 
-def _prompts_given(entries: Sequence[Entry], rows: Examples) -> dict[str, str]:
-    """Their hash, where a metric reads them."""
-    read = any(e.metric is not None and e.metric.as_given for e in entries)
-    return {"prompts_given_sha256": digest(list(rows.given))} if read else {}
+def _read_given(entries: Sequence[Entry], kept: Container[str]) -> list[str]:
+    """Those metrics that are kept and read prompts as models are given them."""
+    return [e.name for e in entries if e.name in kept and e.metric and e.metric.as_given]
 
 
 def digest(content: Any) -> str:

@@ -24,6 +24,7 @@ from tether.config.compose import recipe as recipe_mapping
 from tether.config.describe import part_description
 from tether.config.errors import UserError
 from tether.config.layers import merge
+from tether.config.parts import build
 from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
@@ -277,7 +278,9 @@ def _as_reward(task: str, terms: Terms, name: str) -> dict[str, Any]:
     part = part_of(name, task, terms, "--rewards")
     if part["kind"] == PERPLEXITY:
         raise UserError("--rewards: perplexity is of the policy and not of its texts: no reward")
-    return {"kind": "metric", "metric": {k: v for k, v in part.items() if k != "maximum"}}
+    metric = {k: v for k, v in part.items() if k != "maximum"}
+    blanks = build("metric", dict(metric), "--rewards").keeps_blanks
+    return {"kind": "metric", "metric": metric, **({"strip": False} if blanks else {})}
 
 
 def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -322,9 +323,11 @@ def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> d
     for task in plan.tasks:
         job = next(j for c, j in made if c.task == task)
         listed = entries(task, plan.terms[task], plan.rewards)
-        given = any(e.metric is not None and e.metric.as_given for e in listed)
-        rows = anchoring.examples(job.settings, given)
-        kept = anchoring.store(plan.folder, task, listed, rows)
+        of_task = [j.settings.data for c, j in made if c.task == task]
+        anchoring.check_cuts(task, listed, of_task)
+        rows = anchoring.examples(job.settings)
+        given = partial(anchoring.given, job.settings)
+        kept = anchoring.store(plan.folder, task, listed, rows, given)
         for a in kept:
             if a.dropped:
                 said = f"{task}: {a.metric} is left out: {a.dropped}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,11 @@ def score(
         return False
     counted = {a.metric for a in anchors if not a.dropped}
     used = [e for e in entries if e.name in counted and e.metric is not None]
-    texts = completions(folder, len(rows))
+    written = completions(folder, len(rows))
     found = []
     for w in weights_of(folder):
-        values, parts, left_out = measure(used, texts[w.update, w.policy], rows)
+        prompts, texts = written[w.update, w.policy]
+        values, parts, left_out = measure(used, texts, replace(rows, given=prompts))
         if w.perplexity is not None:
             values |= {a.metric: w.perplexity for a in anchors if a.is_perplexity}
         found.append({**vars(w), "values": values, "parts": parts, "left_out": left_out})
@@ -116,22 +117,29 @@ def _without(part: Sequence[int], n: int) -> list[int]:
     return [i for i in range(n) if i not in gone]
 
 
-def completions(folder: Path, examples: int) -> Mapping[tuple[int, str], list[str]]:
-    """(update, policy) -> its completions of all test examples, in order.
+def completions(
+    folder: Path, examples: int
+) -> Mapping[tuple[int, str], tuple[list[Any], list[str]]]:
+    """(update, policy) -> prompts as it was given them and its completions, of all test examples in
+    order.
 
     Raises UserError where some are missing: the run was started otherwise.
     """
-    found: dict[tuple[int, str], dict[int, str]] = {}
+    found: dict[tuple[int, str], dict[int, tuple[Any, str]]] = {}
     for row in read_lines(folder / "samples.jsonl"):
         if row["split"] == "test":
-            found.setdefault((row["update"], row["policy"]), {})[row["row"]] = row["completion"]
-    for key, texts in found.items():
-        if sorted(texts) != list(range(examples)):
+            of = found.setdefault((row["update"], row["policy"]), {})
+            of[row["row"]] = row["prompt"], row["completion"]
+    for key, rows in found.items():
+        if sorted(rows) != list(range(examples)):
             raise UserError(
-                f"{folder / 'samples.jsonl'}: {len(texts)} of {examples} test completions of "
+                f"{folder / 'samples.jsonl'}: {len(rows)} of {examples} test completions of "
                 f"update {key[0]}; the run's evaluation.test_samples was changed"
             )
-    return {key: [texts[i] for i in range(examples)] for key, texts in found.items()}
+    return {
+        key: ([rows[i][0] for i in range(examples)], [rows[i][1] for i in range(examples)])
+        for key, rows in found.items()
+    }
 
 
 def weights_of(folder: Path) -> Iterator[Weights]:
