@@ -81,3 +81,22 @@ def test_settings() -> None:
     assert Bleu(order=1, tokens="none")(Samples(["a."], [["a ."]])).value == 0.0
     with pytest.raises(UserError, match="order is 0"):
         Bleu(order=0).check()
+
+
+def test_a_hint_of_the_library_is_given_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """In a process of its own, since another test may have had it."""
+    import subprocess
+    import sys
+
+    code = (
+        "from tether.metrics.base import Samples\n"
+        "from tether.metrics.translation import Bleu, SacreBleu\n"
+        "rows = Samples(['a cat .'] * 120, [['a cat .']] * 120)\n"
+        "for metric in (SacreBleu(), SacreBleu(), Bleu()):\n"
+        "    metric(rows), metric(rows)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    found = capfd.readouterr()
+    said = (found.out + found.err).splitlines()
+    assert sum("tokenized period" in line for line in said) == 1
+    assert sum("forgot to detokenize" in line for line in said) == 1
