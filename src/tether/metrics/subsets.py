@@ -47,14 +47,6 @@ class _ByOverlap(Metric):
     def needs_prompts(self) -> bool:
         return self.inner.needs_prompts
 
-    @property
-    def as_given(self) -> bool:
-        return self.inner.as_given
-
-    @property
-    def keeps_blanks(self) -> bool:
-        return self.inner.keeps_blanks
-
     def columns(self) -> tuple[str, ...]:
         return (*self.inner.columns(), self.column)
 

@@ -21,9 +21,10 @@ from torch.nn.functional import pad
 from tether.core.gate import alone
 from tether.models.attention import spoilt
 
-SHAPES = 9
-"""Recordings of a kind, with or without gradients, that stay per model: as many as there are widths
-from N to 4 N (`filled_to`). The one longest unused is dropped."""
+SHAPES = 10
+"""Recordings of a kind, with or without gradients, that stay per model: there are nine widths from
+N to 4 N (`filled_to`), and a last microbatch may have fewer rows. The one longest unused is
+dropped."""
 WIDTH = 16
 """Sequences are filled up to a multiple of this at least, so that shapes repeat."""
 
