@@ -192,6 +192,28 @@ def test_unequal_samples_are_said(tmp_path: Path) -> None:
     assert said in notes(read(tmp_path))
 
 
+def test_methods_that_are_equal_to_the_last_digit_are_said(tmp_path: Path) -> None:
+    def alike(task: str, label: str, seed: int) -> float:
+        same = label == "nlpo" and (task, seed) in (("imdb", 0), ("imdb", 2))
+        return value(task, "ppo" if same else label, seed)
+
+    def said(folder: Path) -> list[str]:
+        return [n for n in notes(read(folder)) if "last digit" in n]
+
+    assert said(write(tmp_path / "apart", ROWS, range(3), value)) == []
+    equal = write(tmp_path / "equal", ROWS, range(3), alike)
+    assert said(equal) == [
+        "imdb: ppo and nlpo are equal to the last digit (seeds 0, 2): what sets them apart had no "
+        "effect."
+    ]
+    for seed, key, other in ((0, "drift", 6.0000001), (2, "reward", 0.4000001)):
+        file = equal / "imdb" / f"nlpo-seed{seed}" / "scores.json"
+        content = json.loads(file.read_text())
+        content["weights"][0][key] = other
+        file.write_text(json.dumps(content))
+    assert said(equal) == []
+
+
 def test_the_matrix_of_rewards(tmp_path: Path) -> None:
     rows = {
         "zero-shot": ROWS["zero-shot"],

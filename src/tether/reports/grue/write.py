@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tether.analysis.intervals import SEEDS_FOR_INTERVAL
 from tether.config.whole_file import write_whole
 from tether.reports.grue import tables
 from tether.reports.grue.frontiers import Frontier, chart, frontiers, waste, without_training
-from tether.reports.grue.results import ZERO_SHOT, Results, Task, read
+from tether.reports.grue.results import FINAL, ZERO_SHOT, Results, Task, Weights, read
 from tether.reports.page import document
 from tether.reports.parts import Part, html, markdown
 
@@ -98,6 +99,7 @@ def notes(r: Results) -> list[str]:
         found.append(f"Baselines that are not finished: {', '.join(waiting)}.")
     found += _unscored(r)
     found += _unequal(r)
+    found += _identical(r)
     for name, why in r.failures.items():
         found.append(f"{name} failed: {why}")
     if len(r.seeds) < SEEDS_FOR_INTERVAL:
@@ -147,6 +149,32 @@ def _unequal(r: Results) -> list[str]:
             each = ", ".join(f"{k} {v}" for k, v in counts.items())
             found.append(f"{task}: not at equal samples (completions: {each}).")
     return found
+
+
+def _identical(r: Results) -> list[str]:
+    """Methods whose final weights differ in no digit, though they were trained: chance alone would
+    set them apart, so that what is another setting in one of them had no effect."""
+    found = []
+    for task in r.tasks:
+        for a, b in combinations([x.label for x in r.rows if x.tuned], 2):
+            one, two = task.cells.get(a, {}), task.cells.get(b, {})
+            both = sorted(one.keys() & two.keys())
+            if same := [s for s in both if _moved_alike(one[s].at(FINAL), two[s].at(FINAL))]:
+                seeds = f"seed{'s' * (len(same) > 1)} {', '.join(map(str, same))}"
+                found.append(
+                    f"{task.name}: {a} and {b} are equal to the last digit ({seeds}): what sets "
+                    "them apart had no effect."
+                )
+    return found
+
+
+def _moved_alike(one: Weights | None, two: Weights | None) -> bool:
+    if one is None or two is None or not one.drift:
+        return False
+    first, second = (
+        (w.update, w.drift, w.reward, w.perplexity, w.measured.values) for w in (one, two)
+    )
+    return first == second
 
 
 def _tables(r: Results) -> list[Part]:
