@@ -38,6 +38,7 @@ SOURCES = {"t5": ".grue/t5", "smollm2": ".grue/smollm2 .grue/gguf"}
 NAMES = {
     "imdb": "IMDB", "commongen": "CommonGen", "dailydialog": "DailyDialog",
     "fairytaleqa": "FairytaleQA", "multi30k": "Multi30k English-German", "scitldr": "SciTLDR",
+    "dart": "DART",
 }  # fmt: skip
 METRICS = {
     "classifier": "Sentiment", "perplexity": "Perplexity", "msttr": "MSTTR",
@@ -45,7 +46,7 @@ METRICS = {
     "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "rouge_lsum": "ROUGE-Lsum",
     "rouge_l_max": "ROUGE-L max", "meteor": "METEOR", "cider_d": "CIDEr-D", "bleu": "BLEU",
     "coverage": "Coverage", "sacre_bleu": "SacreBLEU", "chrf": "chrF", "ter": "TER",
-    "intent_accuracy": "Intent",
+    "intent_accuracy": "Intent", "parent": "PARENT",
 }  # fmt: skip
 GROUP_OF = {task: group for group, tasks in GROUPS.items() for task in tasks}
 SHOWN_BUDGETS = (1.0, 4.0, 16.0)

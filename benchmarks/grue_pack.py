@@ -8,13 +8,14 @@
 
     t5/       sets of CommonGen, FairytaleQA and Multi30k; texts and tokenizer for the denoising;
               WordNet
-    smollm2/  sets of IMDB, DailyDialog and SciTLDR; pairs of turns with their intent; the sentiment
-              classifier; the model's tokenizer; WordNet
+    smollm2/  sets of IMDB, DailyDialog, SciTLDR and DART; pairs of turns with their intent; the
+              sentiment classifier; the model's tokenizer; WordNet
     gguf/     the model's weights
 
 Splits are whole where that is small; of IMDB the rows that `IMDB_ROWS` says, drawn with a fixed
-seed. `pack-NAME.json` in each archive has the sha256 of every file. The denoising reads no
-validation or test row of any task: what is equal to one, in whatever set, is left out.
+seed; of DART's validation file, which alone is at hand, a fixed part each, no two of them with a
+subject in common. `pack-NAME.json` in each archive has the sha256 of every file. The denoising
+reads no validation or test row of any task: what is equal to one, in whatever set, is left out.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ SPLITS = {
     "imdb": {"train": "train", "validation": "train", "test": "test"},
     "dailydialog": {"train": "train", "validation": "validation", "test": "test"},
     "scitldr": {"train": "train", "validation": "dev", "test": "test"},
+    "dart": {"train": "dev", "validation": "dev", "test": "dev"},
 }
 """Task -> our split -> the file's name."""
 GROUPS = {
     "t5": ("commongen", "fairytaleqa", "multi30k"),
-    "smollm2": ("imdb", "dailydialog", "scitldr"),
+    "smollm2": ("imdb", "dailydialog", "scitldr", "dart"),
 }
 """Model -> its tasks."""
 COLUMNS = {
@@ -54,9 +56,12 @@ COLUMNS = {
     "imdb": ("text", "label"),
     "dailydialog": ("utterances", "act", "emotion"),
     "scitldr": ("source", "target"),
+    "dart": ("tripleset", "targets"),
 }
 IMDB_ROWS = {"train": 14_000, "validation": 1_000, "test": 1_500}
 """Of its training set the first go to validation, the next to training."""
+DART_ROWS = {"validation": 300, "test": 600}
+"""At least, of the one file at hand; the others are for training."""
 INTENTS = {"train": 24_000, "validation": 2_000}
 """Pairs of turns for the classifier of intents."""
 WORDNET = [
@@ -71,7 +76,7 @@ QUICK_ROWS = 300
 
 
 def rows_of(data: Path, task: str, split: str) -> list[dict[str, Any]]:
-    """Rows of a split with the columns that the task reads; of IMDB a fixed part of them."""
+    """Rows of a split with the columns that the task reads; of IMDB and DART a fixed part."""
     import pyarrow.parquet
 
     file = data / task / f"{SPLITS[task][split]}.parquet"
@@ -81,7 +86,35 @@ def rows_of(data: Path, task: str, split: str) -> list[dict[str, Any]]:
         random.Random(0).shuffle(rows)
         first = IMDB_ROWS["validation"] if split == "train" else 0
         rows = rows[first : first + IMDB_ROWS[split]]
+    if task == "dart":
+        rows = by_subject(rows)[split]
     return rows
+
+
+def by_subject(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Sets of triples by split, those that are linked by their subjects in one of them: of one
+    restaurant or person a model must not have read other sets. Whole links, in a fixed random
+    order, go to test and validation until those have enough."""
+    link: dict[str, str] = {}
+
+    def first(subject: str) -> str:
+        while link.setdefault(subject, subject) != subject:
+            subject = link[subject]
+        return subject
+
+    for row in rows:
+        for triple in row["tripleset"]:
+            link[first(triple[0])] = first(row["tripleset"][0][0])
+    linked: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        linked.setdefault(first(row["tripleset"][0][0]), []).append(row)
+    found: dict[str, list[dict[str, Any]]] = {split: [] for split in (*DART_ROWS, "train")}
+    order = list(linked.values())
+    random.Random(0).shuffle(order)
+    for group in order:
+        split = next((s for s, n in DART_ROWS.items() if len(found[s]) < n), "train")
+        found[split] += group
+    return found
 
 
 def whole(value: Any) -> list[str]:
@@ -111,6 +144,7 @@ TEXTS: dict[str, dict[str, Callable[[Any], list[str]]]] = {
     "imdb": {"text": whole},
     "dailydialog": {"utterances": whole},
     "scitldr": {"source": whole, "target": whole},
+    "dart": {"targets": apart},
 }
 """Columns of a task that must not be read before it is measured on them -> the texts in a value."""
 

@@ -1,9 +1,9 @@
 """The real runs of the benchmark as a study: its cells, its settings, and its places.
 
-Six tasks on two models. A small T5 that is pretrained by `benchmarks.denoising` has CommonGen,
-FairytaleQA and Multi30k; SmolLM2-135M-Instruct with adapters of rank 16 has IMDB, DailyDialog and
-SciTLDR. Everything lies below one folder, which is also the working folder of all runs: their
-settings hold relative paths, so that the folder can be moved.
+Seven tasks on two models. A small T5 that is pretrained by `benchmarks.denoising` has CommonGen,
+FairytaleQA and Multi30k; SmolLM2-135M-Instruct with adapters of rank 16 has IMDB, DailyDialog,
+SciTLDR and DART. Everything lies below one folder, which is also the working folder of all runs:
+their settings hold relative paths, so that the folder can be moved.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ SENTIMENT = Path("models/imdb-classifier")
 DEVIATIONS = (
     "Models: a T5 of 27 million parameters pretrained here for minutes, and SmolLM2-135M-Instruct "
     "with LoRA of rank 16, where RL4LMs has t5-base and GPT-2.",
-    "Sets: FairytaleQA for NarrativeQA, Multi30k for IWSLT17, SciTLDR for CNN/DailyMail; CommonGen "
-    "1.0 (39,069 training sentences); of IMDB 14,000 training reviews, 1,000 of the same set for "
-    "validation, and 1,500 test reviews.",
+    "Sets: FairytaleQA for NarrativeQA, Multi30k for IWSLT17, SciTLDR for CNN/DailyMail, DART for "
+    "ToTTo; CommonGen 1.0 (39,069 training sentences); of IMDB 14,000 training reviews, 1,000 of "
+    "the same set for validation, and 1,500 test reviews; of DART its validation file in three "
+    "parts without a common subject (1,855, 313 and 600 sets of triples).",
     "Tested on at most 500 prompts a task, validated on at most 256.",
     "Decoding: one for all methods of a task, that of its PPO (the ablations apart), where RL4LMs "
     "samples some of them with another top-k; the likeliest token where RL4LMs searches with beams "
@@ -61,7 +62,8 @@ DEVIATIONS = (
     "NLPO's mask is refreshed every 8 updates of 40 (IMDB: 5), where RL4LMs names 20 or 30 of 50 "
     "to 200; Elastic Reset, which RL4LMs lacks, resets after updates 17 and 34, without a KL term.",
     "Rewards: the classifier of reviews is SmolLM2 with an adapter (RL4LMs: DistilBERT), that of "
-    "intents too (RL4LMs: RoBERTa). SciTLDR's prompt ends with TL;DR:, as SmolLM2 has no encoder.",
+    "intents too (RL4LMs: RoBERTa). SciTLDR's prompt ends with TL;DR: and DART's with Text:, as "
+    "SmolLM2 has no encoder.",
     "Naturalness is perplexity and distinct-1 and -2 (IMDB: MSTTR too): BERTScore, SPICE, BLEURT "
     "and SummaC need models or programs that were not at hand; SummaC is missing in SciTLDR's task "
     "score.",

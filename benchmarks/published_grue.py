@@ -117,5 +117,20 @@ TABLES: Mapping[str, Published] = {
         "Another task: three sentences of a news article instead of one of an abstract, and "
         "t5-base was trained to summarise. PPO there on ROUGE-1, the last two on METEOR.",
     ),
+    "dart": Published(
+        "ToTTo",
+        "table 23",
+        ("sacre_bleu", "parent"),
+        {
+            "zero-shot": (0.036, 0.116),
+            "supervised": (0.457, 0.583),
+            "ppo": (0.144, 0.356),
+            "nlpo": (0.102, 0.329),
+            "supervised+ppo": (0.469, 0.595),
+            "supervised+nlpo": (0.474, 0.596),
+        },
+        "Another task: highlighted cells of tables instead of triples, t5-base, beam search. PPO "
+        "and NLPO there on METEOR, the last two on PARENT.",
+    ),
 }
 """Our task -> what the paper has of it, or of the task that it stands for."""

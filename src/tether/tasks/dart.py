@@ -20,6 +20,8 @@ class DART(TaskDefinition):
 
     prefix: str = "translate Graph to English: "
     """Before the triples."""
+    suffix: str = ""
+    """After the triples: where a model without an encoder begins the sentence."""
 
     hub: ClassVar[str] = "GEM/dart"
     hub_revision: ClassVar[str | None] = "refs/convert/parquet"
@@ -56,7 +58,7 @@ class DART(TaskDefinition):
         for graph, own in triples.items():
             # PARENT's record: what is said of whom, and the value
             columns = {"table": [[f"{s} {r}", o] for s, r, o in own]}
-            prompt = f"{self.prefix}{graph}"
+            prompt = f"{self.prefix}{graph}{self.suffix}"
             yield Example(first[graph], prompt, distinct(found[graph]), columns, graph)
 
 

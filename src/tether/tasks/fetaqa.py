@@ -20,6 +20,8 @@ class FeTaQA(TaskDefinition):
 
     question: bool = True
     """Write the question before the table; without it the task is ToTTo's."""
+    suffix: str = ""
+    """After the table: where a model without an encoder begins the sentence."""
 
     hub: ClassVar[str] = "DongfuJiang/FeTaQA"
     licence: ClassVar[str] = "CC BY-SA 4.0"
@@ -46,7 +48,7 @@ class FeTaQA(TaskDefinition):
             page, section = (row.get(f"table_{x}_title") or "" for x in ("page", "section"))
             question = text(row, number, "question")
             table = linearized(cells, page, section)
-            prompt = f"{question} {table}" if self.question else table
+            prompt = (f"{question} {table}" if self.question else table) + self.suffix
             columns = {"table": records(cells, page, section), "question": question}
             references = distinct([text(row, number, "answer")])
             yield Example(number, prompt, references, columns, f"{question} {table}")

@@ -22,6 +22,8 @@ class ToTTo(TaskDefinition):
     titles: Literal["both", "once"] = "both"
     """both: the cells twice, without and with the titles of page and section, as RL4LMs joins them.
     once: with titles only, as the task's own baseline."""
+    suffix: str = ""
+    """After the cells: where a model without an encoder begins the sentence."""
 
     hub: ClassVar[str] = "google-research-datasets/totto"
     hub_revision: ClassVar[str | None] = "refs/convert/parquet"
@@ -50,7 +52,7 @@ class ToTTo(TaskDefinition):
             cells = highlighted(table, places, number)
             page, section = (row.get(f"table_{x}_title") or "" for x in ("page", "section"))
             full = linearized(cells, page, section)
-            prompt = linearized(cells) + full if self.titles == "both" else full
+            prompt = (linearized(cells) + full if self.titles == "both" else full) + self.suffix
             columns = {
                 "table": records(cells, page, section),
                 "overlap_subset": _OVERLAP.get(str(row.get("overlap_subset"))),

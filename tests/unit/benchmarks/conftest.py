@@ -19,6 +19,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "act": [1, 1, 2, 1, 1, 4],
         "emotion": [0, 0, 0, 0, 0, 0],
     },
+    "dart": {"tripleset": [["Place {i}", "food", "fish"]], "targets": ["Place {i} has fish."]},
     "scitldr": {"source": ["We study {i}."], "target": ["A study {i}."]},
 }
 

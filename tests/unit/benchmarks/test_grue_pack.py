@@ -45,11 +45,35 @@ def test_imdb_rows_are_a_fixed_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert again == drawn
 
 
+def test_rows_of_dart_that_share_a_subject_are_in_one_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where two sets are linked by a third only: a with b, b with c."""
+    monkeypatch.setattr(grue_pack, "DART_ROWS", {"validation": 4, "test": 5})
+    rows = []
+    for i in range(8):
+        a, b, c = ([f"{x}{i}", "is", "y"] for x in "abc")
+        sets = [[a], [c, a], [b, c], [b]] if i % 2 else [[a], [c, b], [b, a], [c]]
+        rows += [{"tripleset": s, "targets": ["t"], "sources": ["x"]} for s in sets]
+    save(tmp_path / "dart" / "dev.parquet", rows)
+    found = {s: rows_of(tmp_path, "dart", s) for s in SPLITS["dart"]}
+    # whole links of 4 sets, until there are enough
+    assert {s: len(x) for s, x in found.items()} == {"train": 20, "validation": 4, "test": 8}
+    said = {s: {t[0] for r in x for t in r["tripleset"]} for s, x in found.items()}
+    assert said["train"].isdisjoint(said["validation"] | said["test"])
+    assert said["validation"].isdisjoint(said["test"])
+    assert sorted(map(str, (r for x in found.values() for r in x))) == sorted(
+        str({k: r[k] for k in ("tripleset", "targets")}) for r in rows
+    )
+    assert found == {s: rows_of(tmp_path, "dart", s) for s in SPLITS["dart"]}
+
+
 def test_the_denoising_reads_no_validation_or_test_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the rows of IMDB that are held out of its training set, nor duplicates in any set."""
     monkeypatch.setattr(grue_pack, "IMDB_ROWS", {"train": 4, "validation": 3, "test": 2})
+    monkeypatch.setattr(grue_pack, "DART_ROWS", {"validation": 1, "test": 1})
     reviews = [{"text": f"review {i}", "label": 0} for i in range(10)]
     talk = {"act": [1, 1], "emotion": [0, 0]}
     rows: dict[str, list[dict[str, Any]]] = {
@@ -73,6 +97,8 @@ def test_the_denoising_reads_no_validation_or_test_row(
                           {"source": ["held", "source"], "target": ["four."]}],
         "scitldr/dev": [{"source": ["held", "source"], "target": ["five."]}],
         "scitldr/test": [{"source": ["six."], "target": ["seven."]}],
+        "dart/dev": [{"tripleset": [[f"x{i}", "is", "y"]], "targets": [f"x{i} is y"]}
+                     for i in range(4)],
         "tatoeba/en_de": [{"en": "yes", "de": "ja"}, {"en": "held too", "de": "x"}],
         "europarl_en_fr/train_60k": [{"en": "the house"}],
         "stackexchange_pairs/questions": [{"question": "seen twice"}],
@@ -91,11 +117,11 @@ def test_the_denoising_reads_no_validation_or_test_row(
 def test_the_table_says_what_in_a_list_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"concepts": ["c"], "references": ["a  dog", "", "b"], "source": ["one.", "two."],
            "target": ["three."], "utterances": ["hi", "you"], "context": "section", "en": "man",
-           "de": "Mann", "text": "good<br />film"}  # fmt: skip
+           "de": "Mann", "text": "good<br />film", "targets": ["x  y", "z"]}  # fmt: skip
     monkeypatch.setattr(grue_pack, "rows_of", lambda *_: [row])
     held = {"commongen": {"a dog", "b"}, "fairytaleqa": {"section"}, "multi30k": {"man", "Mann"},
             "imdb": {"good film"}, "dailydialog": {"hi you"}, "scitldr": {"one. two.", "three."},
-            }  # fmt: skip
+            "dart": {"x y", "z"}}  # fmt: skip
     assert held_out(Path()) == held
     other = {"commongen": {"references": whole}, "scitldr": {"source": apart}}
     monkeypatch.setattr(grue_pack, "TEXTS", {**TEXTS, **other})

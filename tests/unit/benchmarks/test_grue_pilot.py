@@ -152,7 +152,7 @@ def test_a_stopped_pilot_goes_on(quick: bool, place: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(grue_pilot, "run_jobs", run)
     grue_pilot.pilot(list(GROUPS["smollm2"]), arguments(quick=quick))
-    assert len(seen[0]) == 3 + 12
+    assert len(seen[0]) == 4 + 16
     write_whole(PILOT, json.dumps({"imdb": {"lr": 7e-5}}))
     grue_pilot.pilot(list(GROUPS["smollm2"]), arguments(quick=quick))
     assert seen[1] == {n: s for n, s in seen[0].items() if not n.startswith("imdb")}

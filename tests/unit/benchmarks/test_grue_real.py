@@ -28,12 +28,12 @@ from tether.studies.grue.declaration import declare
 from tether.studies.grue.run import chosen
 
 
-def test_the_study_has_88_cells_with_settings_that_hold(place: Path) -> None:
+def test_the_study_has_102_cells_with_settings_that_hold(place: Path) -> None:
     tasks = [t for g in GROUPS.values() for t in g]
     plan, made = planned(asked(tasks, write_settings(False)))
     names = [c.name for c, _ in made]
-    # 6 zero-shot; 4 methods x 3 seeds x 6 tasks; PPO: 2 tasks x 3 seeds and 4 pilots
-    assert len(names) == len(set(names)) == 6 + 72 + 10
+    # 7 zero-shot; 4 methods x 3 seeds x 7 tasks; PPO: 2 tasks x 3 seeds and 5 pilots
+    assert len(names) == len(set(names)) == 7 + 84 + 11
     assert "imdb/ppo-seed2" in names and "multi30k/ppo-seed1" not in names
     for _, job in made:
         s = job.settings
@@ -194,7 +194,7 @@ def test_the_records_of_both_groups_make_one_benchmark(
         grue_travel.unpack(outs)
     found = {f.stem: json.loads(f.read_text()) for f in Path("runs").glob("*.json")}
     assert set(found["grue"]["tasks"]) == {t for g in GROUPS.values() for t in g}
-    assert len(found["grue"]["cells"]) == 88 and len(found["grue"]["anchors"]) == 6
+    assert len(found["grue"]["cells"]) == 102 and len(found["grue"]["anchors"]) == 7
     assert sorted(found["failures"]) == ["commongen/ppo-seed1", "imdb/ppo-seed1"]
     assert sorted(found["unmeasured"]) == ["commongen/ppo-seed0", "imdb/ppo-seed0"]
     assert sorted(found["repeated"]) == ["commongen/supervised-seed0", "imdb/supervised-seed0"]

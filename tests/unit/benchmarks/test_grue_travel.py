@@ -248,7 +248,10 @@ def test_anchors_that_need_a_classifier_wait_for_it(
     monkeypatch.setattr(grue_real, "classifiers", lambda *_: stages.came.append("intent"))
     stages.packed.set()
     words = ["smollm2", *WORDS[1:]]
-    for folder, wanted in ((None, ["scitldr"]), (SENTIMENT, ["imdb", "scitldr"])):
+    for folder, wanted in (
+        (None, ["scitldr", "dart"]),
+        (SENTIMENT, ["imdb", "scitldr", "dart"]),
+    ):
         if folder is not None:
             folder.mkdir(parents=True)
         assert run(*words) == 0

@@ -131,6 +131,9 @@ def test_totto_writes_cells_with_the_headers_above_and_left(references: dict[str
         assert e.columns["overlap_subset"] is want
     (once,) = made(ToTTo(titles="once"), row)
     assert once.prompt == FULL
+    for titles, table in (("both", BARE + FULL), ("once", FULL)):
+        (cued,) = made(ToTTo(titles=titles, suffix=" Text:"), row)
+        assert cued.prompt == f"{table} Text:" and cued.identity == e.identity
     (hidden,) = made(ToTTo(), {k: v for k, v in row.items() if k not in references})
     assert hidden.references == []
 
@@ -159,6 +162,9 @@ def test_fetaqa_asks_about_a_table_of_texts() -> None:
     (e,) = made(FeTaQA(), row)
     assert (e.prompt, e.references) == (f"Which film? {table}", ["Ann was in Dawn."])
     assert made(FeTaQA(question=False), row)[0].prompt == table
+    for question, before in ((True, "Which film? "), (False, "")):
+        (cued,) = made(FeTaQA(question=question, suffix=" Answer:"), row)
+        assert cued.prompt == f"{before}{table} Answer:" and cued.identity == e.identity
 
 
 @pytest.mark.parametrize(
@@ -176,6 +182,8 @@ def test_dart_has_one_example_a_set_of_triples(rows: list[dict[str, Any]]) -> No
     assert e.prompt == "translate Graph to English: <H> A <R> won <T> B <H> B <R> year <T> 1999"
     assert e.references == ["A won B.", "B went to A."]
     assert e.columns["table"] == [["A won", "B"], ["B year", "1999"]]
+    (cued,) = made(DART(suffix="\n\nText:"), *({"tripleset": triples} | r for r in rows))
+    assert cued.prompt == f"{e.prompt}\n\nText:" and cued.identity == e.identity
 
 
 def test_translation_from_both_schemas() -> None:
