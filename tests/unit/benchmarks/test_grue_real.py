@@ -198,7 +198,7 @@ def test_the_records_of_both_groups_make_one_benchmark(
     assert sorted(found["failures"]) == ["commongen/ppo-seed1", "imdb/ppo-seed1"]
     assert sorted(found["unmeasured"]) == ["commongen/ppo-seed0", "imdb/ppo-seed0"]
     assert sorted(found["repeated"]) == ["commongen/supervised-seed0", "imdb/supervised-seed0"]
-    assert len(list(Path("runs/anchors").iterdir())) == 6
+    assert len(list(Path("runs/anchors").iterdir())) == 7
     for task in ("commongen", "imdb"):
         assert all((Path("runs") / task / f"{x}" / "record.jsonl").is_file()
                    for x in ("zero-shot", "ppo-seed0"))  # fmt: skip
