@@ -2,7 +2,7 @@
 
 One reward model for each share of the labels, RL with each, and supervised training with so many
 demonstrations and with `more` times as many (no label at all: the 0 % row). All are scored by the
-same two judges, and drift stands beside the score.
+same two judges on the same prompts, and drift stands beside the score.
 
 * `full`: the reward model of all labels, as in the paper. It is the reward of the 100 % arm, which
   it flatters.
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from tether.config.checks import check_complete
 from tether.config.compose import recipe
@@ -39,7 +38,9 @@ from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_points
+from tether.studies.budget_table import JUDGES, csv_of, show
 from tether.studies.compare import SEEDS, Setting, Study, check_inputs, plan, run_study
+from tether.studies.judged import check_judged_alike, shared
 from tether.studies.study_file import known, numbers, seeds, text, whole
 from tether.studies.workers import Job
 from tether.tasks.loading import splits
@@ -47,8 +48,6 @@ from tether.train.run import complete, train
 
 MODELS = "reward-models"
 HELD_OUT = "held-out"
-JUDGES = ("full", "held_out")
-COLUMNS = ("arm", "share", "labels", "demonstrations", "accuracy")
 PARTS = ("reward_model", "rl", "supervised")
 KEYS = ("name", "folder", "seeds", "shares", "more", "demonstrations", "label", *PARTS)
 
@@ -92,6 +91,8 @@ def read_budget(file: Path, overrides: Sequence[str] = ()) -> Budget:
             )
         base = {"job": "classifier"} if key == "reward_model" else {}
         base |= recipe(entry["recipe"]) if entry.get("recipe") else {}
+        if key == "supervised":  # judged as the others are, unless the file says otherwise
+            base = merge(base, shared(parts["rl"], f"'rl' in {file}"))
         changes = {k: v for k, v in entry.items() if k != "recipe"}
         parts[key] = apply_overrides(merge(base, changes), _own(overrides, key))
     if "demonstrations" not in found:
@@ -237,6 +238,10 @@ def main(
     _has_label(b, wanted[HELD_OUT])
     jobs = plan(study(b))
     _enough(b, jobs)
+    rl, supervised = (
+        next(j.settings for j in jobs if j.method.startswith(arm)) for arm in ("reward", "superv")
+    )
+    check_judged_alike(rl, supervised, ("rl", "supervised"))
     if dry:
         for name in wanted:
             console.print(f"reward model {name}", markup=False)
@@ -248,7 +253,7 @@ def main(
     check_inputs(study(b))
     run_study(study(b), workers=workers, per_device=per_device, retry=retry)
     rows = report(b, jobs)
-    show(b, rows, console)
+    show(b.folder, len(b.seeds), rows, console)
     return 1 if any(r["failed"] for r in rows) else 0
 
 
@@ -321,7 +326,7 @@ def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         "held_out_judge_accuracy": _accuracy(accuracy[HELD_OUT]),
     }  # fmt: skip
     write_whole(b.folder / "budget.json", json.dumps(finite(facts), indent=1) + "\n")
-    write_whole(b.folder / "budget.csv", _csv(rows))
+    write_whole(b.folder / "budget.csv", csv_of(rows))
     return rows
 
 
@@ -356,45 +361,3 @@ def _summary(values: Sequence[float | None]) -> dict[str, Any]:
         "mean": statistics.fmean(known) if known else None,
         "sd": statistics.stdev(known) if len(known) > 1 else None,
     }
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    measures = [*JUDGES, "drift"]
-    lines = [",".join([*COLUMNS, *(f"{m}_{k}" for m in measures for k in ("mean", "sd"))])]
-    for r in rows:
-        cells = [r[k] for k in COLUMNS] + [r[m][k] for m in measures for k in ("mean", "sd")]
-        lines.append(",".join("" if c is None else str(c) for c in cells))
-    return "\n".join(lines) + "\n"
-
-
-def show(b: Budget, rows: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """The table, and what may not be concluded from it."""
-    table = Table(box=None, header_style="bold")
-    table.add_column("", no_wrap=True, overflow="fold")
-    for name in ("labels", "demon-\nstrations", "accuracy", "full", "held out", "drift\n(nats)"):
-        table.add_column(name, justify="right", overflow="fold")
-    for r in rows:
-        cells = [_shown(r[k]) for k in (*JUDGES, "drift")]
-        failed = f" ({len(r['failed'])} failed)" if r["failed"] else ""
-        accuracy = "" if r["accuracy"] is None else f"{r['accuracy']:.3f}"
-        table.add_row(
-            r["arm"] + failed, str(r["labels"]), str(r["demonstrations"]), accuracy, *cells
-        )
-    console.print(table)
-    found = {r["arm"]: r["split"] for r in rows if r["split"]}
-    on = " or ".join(sorted(set(found.values()))) or "no"
-    if len(set(found.values())) > 1:
-        on += f" ({', '.join(f'{arm}: {split}' for arm, split in found.items())})"
-    console.print(
-        f"Final weights, {on} prompts, mean ± standard deviation of {len(b.seeds)} seeds, which "
-        "share the reward models. `full` is the reward of the 100 % arm; `held out` saw none of "
-        "the labels of any arm.",
-        style="dim", markup=False,
-    )  # fmt: skip
-    console.print(str(b.folder / "budget.csv"), markup=False, soft_wrap=True)
-
-
-def _shown(found: Mapping[str, Any]) -> str:
-    if found["mean"] is None:
-        return "absent"
-    return f"{found['mean']:.3f}" + ("" if found["sd"] is None else f" ± {found['sd']:.3f}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tether.tasks.summarization import Summarization
+from tether.tasks.summarization import ONE_SENTENCE, Summarization
 
 
 @dataclass(kw_only=True)
@@ -25,5 +25,7 @@ class SciTLDR(Summarization):
     columns: ClassVar[tuple[str, ...]] = ("document",)
     document: ClassVar[tuple[str, ...]] = ("source",)
     summary: ClassVar[tuple[str, ...]] = ("target",)
+    metrics: ClassVar[tuple[str, ...]] = ONE_SENTENCE
+    beside: ClassVar[tuple[str, ...]] = ("rouge_lsum",)
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 64, "top_k": 50}
     evaluation: ClassVar[Mapping[str, Any]] = {"top_k": 0, "temperature": 0.7}

@@ -12,6 +12,10 @@ from typing import Any, ClassVar
 
 from tether.tasks.definition import Example, Row, TaskDefinition, distinct, texts
 
+METRICS = ("rouge_1", "rouge_2", "rouge_l", "rouge_lsum", "meteor", "bleu", "summac")
+ONE_SENTENCE = tuple(m for m in METRICS if m != "rouge_lsum")
+"""Where summaries are one sentence: ROUGE-Lsum is ROUGE-L there, and would count twice."""
+
 
 @dataclass(kw_only=True)
 class Summarization(TaskDefinition):
@@ -22,15 +26,7 @@ class Summarization(TaskDefinition):
     suffix: str = ""
     """After it."""
 
-    metrics: ClassVar[tuple[str, ...]] = (
-        "rouge_1",
-        "rouge_2",
-        "rouge_l",
-        "rouge_lsum",
-        "meteor",
-        "bleu",
-        "summac",
-    )
+    metrics: ClassVar[tuple[str, ...]] = METRICS
     naturalness: ClassVar[tuple[str, ...]] = ("bert_score",)
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rouge_1": {"kind": "metric", "metric": {"kind": "rouge_1"}}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tether.tasks.summarization import Summarization
+from tether.tasks.summarization import ONE_SENTENCE, Summarization
 
 
 @dataclass(kw_only=True)
@@ -24,5 +24,7 @@ class XSum(Summarization):
     columns: ClassVar[tuple[str, ...]] = ("document",)
     document: ClassVar[tuple[str, ...]] = ("document",)
     summary: ClassVar[tuple[str, ...]] = ("summary", "target")
+    metrics: ClassVar[tuple[str, ...]] = ONE_SENTENCE
+    beside: ClassVar[tuple[str, ...]] = ("rouge_lsum",)
     sampling: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 64, "top_k": 50}
     evaluation: ClassVar[Mapping[str, Any]] = {"top_k": 0, "temperature": 0.7}

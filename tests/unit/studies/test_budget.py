@@ -20,15 +20,14 @@ from tether.config.settings import parse
 from tether.config.text_values import read_yaml, to_yaml
 from tether.records import EvalPoint
 from tether.studies.budget import (
-    COLUMNS,
     Budget,
     main,
     models,
     read_budget,
     report,
-    show,
     study,
 )
+from tether.studies.budget_table import COLUMNS, show
 from tether.studies.compare import plan
 
 ASSETS = Path(__file__).parents[3] / "src" / "tether" / "studies" / "quickstart_assets"
@@ -172,6 +171,36 @@ def test_bad_files_are_one_line(tmp_path: Path, changes: dict[str, Any], message
     assert not (tmp_path / "study").exists()
 
 
+def test_all_arms_are_judged_on_the_same_prompts_with_the_same_decoding(tmp_path: Path) -> None:
+    """What `rl` leaves open or states holds for the supervised arms, whose recipe says otherwise
+    (128 validation prompts)."""
+    data = {"path": str(PROMPTS / "train.jsonl")}
+    rl = {
+        "recipe": "ppo-kl", "data": {**data, "validation_rows": 96},
+        "sampling": {"max_new_tokens": 7, "top_k": 5},
+    }  # fmt: skip
+    supervised = {"recipe": "supervised", "data": {**data, "reference": "reference"}}
+    b = read_budget(written(tmp_path, rl=rl, supervised=supervised))
+    for job in plan(study(b)):
+        s = job.settings
+        assert s.data.validation_rows == 96 and s.evaluation.prompts == 512, job.method
+        assert (s.sampling.max_new_tokens, s.sampling.top_k) == (7, 5), job.method
+    quiet = Console(quiet=True)
+    assert main(b, dry=True, console=quiet) == 0
+    other = tmp_path / "other.jsonl"
+    other.write_text((PROMPTS / "train.jsonl").read_text().replace("the", "a"))
+    for key, value, message in (
+        ("data", {**supervised["data"], "validation_rows": 64}, r"validation_rows \(96 and 64\)"),
+        ("evaluation", {"prompts": 128}, r"evaluation.prompts \(512 and 128\)"),
+        ("sampling", {"top_k": 6}, r"sampling.top_k \(5 and 6\); give both the same"),
+        ("data", {"path": str(other), "reference": "reference"}, r"other validation prompts \(.*, "
+         r"data.validation$"),
+    ):  # fmt: skip
+        changed = read_budget(written(tmp_path, rl=rl, supervised={**supervised, key: value}))
+        with pytest.raises(UserError, match=message):
+            main(changed, dry=True, console=quiet)
+
+
 def test_an_override_of_no_part_is_refused(tmp_path: Path) -> None:
     for word in ("--updates", "--rll.updates"):
         with pytest.raises(UserError, match=rf"{word} is no setting of a budget study: say of whi"):
@@ -304,7 +333,7 @@ def test_the_values_of_a_report(tmp_path: Path) -> None:
         for m in expected:
             assert row[m]["values"] == expected[m][i][0]
     out = io.StringIO()
-    show(b, rows, Console(file=out, width=200))
+    show(b.folder, len(b.seeds), rows, Console(file=out, width=200))
     said = " ".join(out.getvalue().split())
     assert "0.600 ± 0.141 0.450 ± 0.071 3.000 ± 1.414" in said
     assert "reward 100-percent (1 failed) 64 0 0.800 0.800 0.600 6.000" in said

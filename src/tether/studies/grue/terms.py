@@ -156,6 +156,9 @@ def house(task: str) -> Terms:
     if task in GERMAN:  # bert-score's own choice for German
         model = {"model": "bert-base-multilingual-cased", "layer": 9, "language": "de"}
         parts["bert_score"] = {"kind": "bert_score", **model}
+        # rouge-score's own tokens have no umlauts, and its stemmer is English
+        words = {"tokens": "unicode", "stemmer": False}
+        parts |= {name: {"kind": name, **words} for name in ("rouge_1", "rouge_2", "rouge_l")}
     return Terms(
         all={**shared, "data": data, "evaluation": evaluation, "checkpoint": {"keep": 1}},
         tuned={**tuned, "algorithm": algorithm, "evaluation": base.get("evaluation", {})},
