@@ -3,11 +3,17 @@ error with its row, and a number of one version is not one of another."""
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import version
+from pathlib import Path
+
 import pytest
 
+from tests.runs_for_tests import make_world, settings
 from tether.config.errors import UserError
 from tether.config.parts import build
 from tether.metrics.base import Metric, Samples
+from tether.train.run import train
 
 OVERLAP = ["rouge_1", "rouge_2", "rouge_l", "rouge_lsum", "rouge_l_max", "bleu", "sacre_bleu",
            "chrf", "cider_d"]  # fmt: skip
@@ -61,3 +67,21 @@ def test_a_result_carries_name_version_and_settings(name: str) -> None:
     result = metric(name)(Samples(["yes"], [["yes"]]))
     assert result.signature.startswith(f"{name}|") and result.settings
     assert any(c.isdigit() for c in result.version)
+
+
+def test_a_run_says_which_metric_it_was_trained_on(tmp_path: Path) -> None:
+    part = {"kind": "metric", "references": "reference"}
+    changes = {
+        "updates": 1,
+        "rewards": {"reward": {**part, "metric": {"kind": "rouge_l", "tokens": "unicode"}}},
+        "judges": {"judge": {**part, "metric": "sacre_bleu"}},
+        "evaluation": {"every": 1, "human_rows": 0},
+        "tethers": {},
+    }
+    folder = train(settings(make_world(tmp_path), changes))
+    found = json.loads((folder / "environment.json").read_text())
+    reward, judge = found["rewards"]["reward"], found["judges"]["judge"]
+    assert reward["source"] == "metric rouge_l"
+    assert reward["version"].startswith(f"rouge_l|rouge-score {version('rouge-score')}|")
+    assert "tokens=unicode" in reward["version"]
+    assert judge["version"].startswith(f"sacre_bleu|sacrebleu {version('sacrebleu')}|")

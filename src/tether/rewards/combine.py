@@ -152,6 +152,10 @@ class RewardSet:
         for reward in self.rewards.values():
             reward.prepare()
 
+    def versions(self) -> dict[str, dict[str, str]]:
+        """name -> what computes it: numbers of other code or weights are another quantity."""
+        return {k: {"source": r.source, "version": r.version} for k, r in self.rewards.items()}
+
     def score(self, batch: RewardBatch) -> RewardResult:
         """Scores of one batch. Raises UserError naming function, sample and prompt (B29)."""
         batch.check()

@@ -39,7 +39,8 @@ class MetricReward(Reward):
 
     @property
     def version(self) -> str:
-        return self._metric().version
+        """The metric's signature: its implementation, and every setting that decides a number."""
+        return self._metric().signature
 
     @property
     def needs_prompts(self) -> bool:

@@ -88,6 +88,8 @@ def train(
                     settings,
                     model=agent.lm.facts,
                     initial_weights=weights_hash(agent.sets.sets["initial"]),
+                    rewards=parts.rewards.versions(),
+                    judges=parts.judges.versions() if parts.judges else {},
                 )
             for line in described(agent, settings.updates):
                 say(line)
