@@ -42,6 +42,10 @@ class MetricReward(Reward):
         return self._metric().version
 
     @property
+    def told(self) -> str:
+        return self._metric().told
+
+    @property
     def needs_prompts(self) -> bool:
         return self._metric().needs_prompts
 
