@@ -63,14 +63,19 @@ def _text(file: Path) -> str:
         raise UserError(f"cannot read {file}: {e.strerror or e}") from e
     if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):  # a zip (xlsx, ods), an xls
         raise UserError(f"{file} is a workbook, not CSV; {REMEDY}")
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        text = data.decode("utf-16" if wide else "utf-8-sig")
+        return data.decode(_encoding(data))
     except UnicodeDecodeError as e:
-        raise UserError(f"{file} is not in UTF-8 (byte {e.start + 1}); {REMEDY}") from e
-    if "\0" in text:
-        raise UserError(f"{file} holds null characters and is no text; {REMEDY}")
-    return text
+        raise UserError(
+            f"{file} is neither in UTF-8 nor in UTF-16 (byte {e.start + 1}); {REMEDY}"
+        ) from e
+
+
+def _encoding(data: bytes) -> str:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    first, second = data[:1] == b"\0", data[1:2] == b"\0"  # no byte order mark: by the header
+    return "utf-8-sig" if first == second else "utf-16-be" if first else "utf-16-le"
 
 
 def _delimiter(text: str) -> tuple[str, int]:

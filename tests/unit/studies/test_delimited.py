@@ -22,14 +22,16 @@ def table(delimiter: str, end: str = "\r\n") -> str:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "bare utf-16-le"]
+)
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_delimiters_encodings_and_line_ends(
     delimiter: str, encoding: str, end: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "t.csv"
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
-    file.write_bytes(mark + table(delimiter, end).encode(encoding))
+    file.write_bytes(mark + table(delimiter, end).encode(encoding.removeprefix("bare ")))
     header, rows = read_rows(file)
     assert header == ["pair", "text", "choice"] and rows == WANT
 
@@ -51,8 +53,9 @@ def test_a_line_that_names_the_delimiter(tmp_path: Path) -> None:
 def test_one_column_and_long_cells(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     before = csv.field_size_limit()
-    file.write_text("text\n" + "x" * 200_000 + "\n")
-    assert len(read_rows(file)[1][0]["text"]) == 200_000
+    file.write_text("text\n" + "x" * 200_000 + "\n\0y\n")
+    rows = read_rows(file)[1]
+    assert [len(r["text"]) for r in rows] == [200_000, 2]  # a model may write a null character
     assert csv.field_size_limit() == before
 
 
@@ -62,10 +65,11 @@ def test_one_column_and_long_cells(tmp_path: Path) -> None:
         (b"", "t.csv is empty; save it again as CSV"),
         (b"\n;;\n", "t.csv is empty"),
         (b"PK\x03\x04...", "is a workbook, not CSV; save it again as CSV"),
-        ("pair,ä\n".encode("latin-1"), r"is not in UTF-8 \(byte 6\); save it again as CSV"),
-        (codecs.BOM_UTF16_LE + b"a\0,\0b", "is not in UTF-8|cannot be read"),
-        (b"a,b\n1,\0\n", "holds null characters"),
-        ("a,b\n".encode("utf-16-le"), "holds null characters"),
+        (
+            "pair,ä\n".encode("latin-1"),
+            r"is neither in UTF-8 nor in UTF-16 \(byte 6\); save it again as CSV",
+        ),
+        (codecs.BOM_UTF16_LE + b"a\0,\0b", "is neither in UTF-8 nor in UTF-16"),
         (b"a,b\n1,2,3\n", r"t.csv:2 has 3 cells, the header 2: .* must stand in \"quotes\""),
         (b'a,b\n1,2\n1,"open\n2,3\n', "t.csv:3 cannot be read as CSV: .*; save it again"),
         (b"a,b,a\n", "two columns 'a': remove or rename one"),
