@@ -78,7 +78,7 @@ def rater(text: str, noise: float, seed: int) -> Rater:
 def read_reward(text: str, where: str) -> dict[str, Any]:
     """A reward on the command line: a word as for `--reward`, or a YAML mapping."""
     if not text.lstrip().startswith("{"):
-        return reward_part(text)
+        return reward_part(text, where)
     found = parse_yaml(text, where)
     if not isinstance(found, dict):
         raise UserError(f"{where}: '{text}' is no mapping {{kind: ..., ...}}")

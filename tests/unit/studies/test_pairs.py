@@ -357,6 +357,8 @@ def test_bad_words_are_one_line(world: Path, tmp_path: Path, capsys: Any) -> Non
         ([model, model, *data, "--out", out], "needs at least one --rater"),
         ([model, model, *data, "--out", out, "--rater", "x"], "must be NAME=REWARD"),
         ([model, model, *data, "--out", out, "--rater", "x=lenth"], "unknown reward 'lenth'"),
+        ([model, model, *data, "--out", out, "--rater", "x=rouge_1"],
+         "in --rater x; it is a metric, metrics are rewards too: {kind: metric, metric: rouge_1}"),
         ([model, model, *data, "--out", out, "--rater", "x={kind: length, noise: -1}"],
          "noise is -1"),
         ([model, model, "--out", out, "--rater", "x=length"], "say which prompts: --data FILE"),
