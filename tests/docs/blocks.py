@@ -73,7 +73,7 @@ def world(folder: Path) -> None:
     module.config.max_position_embeddings = 256
     module.save_pretrained(folder / "tiny")
     byte_tokenizer().save_pretrained(folder / "tiny")
-    rows = [{"prompt": f"Say {i}: ", "topic": "a", "reference": f"yes {i}"} for i in range(300)]
+    rows = [{"prompt": f"Say {i}: ", "topic": "a", "reference": f"yes {i}"} for i in range(500)]
     labelled = [{"text": f"yes {i}", "label": i % 2} for i in range(400)]
     for name, table in (("prompts", rows), ("labelled", labelled)):
         text = "".join(json.dumps(r) + "\n" for r in table)
