@@ -42,7 +42,7 @@ def test_numbers_stand_in_the_order_of_numbers(names: list[str], want: list[str]
         ("1", ["0", "1"], "1"),
         (1, ["NEGATIVE", "POSITIVE"], "POSITIVE"),
         ("1", ["LABEL_0", "LABEL_1"], "LABEL_1"),
-        (1, ["0.0", "1.0", "2.0"], "1.0"),
+        (1, ["1.0", "2.0", "3.0"], "1.0"),
         (-1, ["-1", "1"], "-1"),
         (1, ["10", "1", "2"], "1"),  # whatever order was saved
         (-1, TEN, None),
