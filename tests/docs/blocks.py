@@ -67,14 +67,17 @@ def commands(page: Path) -> list[tuple[int, list[str]]]:
 
 
 def world(folder: Path) -> None:
-    """`tiny/` (a random model) and `prompts.jsonl`, more rows than are held out by default."""
+    """`tiny/` (a random model), `prompts.jsonl` and `labelled.jsonl`, more rows than are held out
+    by default."""
     module = tiny_module("llama", width=16)
     module.config.max_position_embeddings = 256
     module.save_pretrained(folder / "tiny")
     byte_tokenizer().save_pretrained(folder / "tiny")
-    rows = [{"prompt": f"Say {i}: ", "topic": "a", "reference": f"yes {i}"} for i in range(300)]
-    text = "".join(json.dumps(r) + "\n" for r in rows)
-    (folder / "prompts.jsonl").write_text(text, encoding="utf-8")
+    rows = [{"prompt": f"Say {i}: ", "topic": "a", "reference": f"yes {i}"} for i in range(500)]
+    labelled = [{"text": f"yes {i}", "label": i % 2} for i in range(400)]
+    for name, table in (("prompts", rows), ("labelled", labelled)):
+        text = "".join(json.dumps(r) + "\n" for r in table)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 
 def write_files(folder: Path, page: Path) -> None:

@@ -44,7 +44,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(finished / "tiny", tmp_path / "tiny")
-    shutil.copy(finished / "prompts.jsonl", tmp_path)
+    for name in ("prompts", "labelled"):
+        shutil.copy(finished / f"{name}.jsonl", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from tether.config.errors import Terminated, UserError
-from tether.config.nearest import unknown
+from tether.config.nearest import nearest, unknown
 
 CATALOG: dict[str, dict[str, str]] = {
     "algorithm": {
@@ -241,7 +241,24 @@ def target(family: str, kind: str, where: str = "") -> str:
         return CATALOG[family][kind]
     if ":" in kind:
         return kind
+    if family == "reward":
+        raise unknown_reward(kind, where)
     raise unknown(family, kind, names(family), where)
+
+
+def unknown_reward(name: str, where: str, how: str = "{{kind: metric, metric: {0}}}") -> UserError:
+    """The error for a name that is no reward. Where it is a metric's, or looks like one and like no
+    reward, it says how a metric is made a reward; how: with the metric's name as {0}."""
+    metrics = kinds("metric")
+    close = None if nearest(name, CATALOG["reward"]) else nearest(name, metrics)
+    metric = name if name in metrics else close
+    if metric is None:
+        return unknown("reward", name, CATALOG["reward"], where)
+    it = "it is a metric" if metric == name else f"did you mean the metric '{metric}'?"
+    return UserError(
+        f"unknown reward '{name}'{_in(where)}; {it}{',' if metric == name else ''} "
+        f"metrics are rewards too: {how.format(metric)}"
+    )
 
 
 def load(family: str, kind: str, where: str = "") -> Any:

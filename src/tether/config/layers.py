@@ -222,7 +222,7 @@ def _whole(hint: Any, value: Any, text: str, place: Place) -> Any:
         if text.lower() == "true":
             text = place.path.split(".")[-1]  # `--tethers.min_length` alone adds it
         if inner.family == "reward":
-            return reward_part(text)
+            return reward_part(text, str(place))
         return value if isinstance(value, dict) and value.get("kind") == text else {"kind": text}
     if isinstance(inner, SettingsType):
         if text.lower() in ("null", "none", "false") and hint is not inner:

@@ -20,6 +20,7 @@ from tether.config.catalog import (
     kinds,
     load,
     load_object,
+    unknown_reward,
 )
 from tether.config.describe import (
     SETTINGS_MODULE,
@@ -243,7 +244,7 @@ def as_part(family: str, value: Any, place: Place) -> dict[str, Any]:
     """What users and Python callers write for a part -> {kind, ...}: a mapping, the name of a kind,
     an instance, or (for a reward) a function."""
     if isinstance(value, str):
-        return {"kind": value} if family != "reward" else reward_part(value)
+        return {"kind": value} if family != "reward" else reward_part(value, str(place))
     if isinstance(value, Mapping):
         return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -255,9 +256,9 @@ def as_part(family: str, value: Any, place: Place) -> dict[str, Any]:
     raise _wrong(PartType(family), value, place)
 
 
-def reward_part(text: str) -> dict[str, Any]:
+def reward_part(text: str, where: str = "--reward") -> dict[str, Any]:
     """`--reward X`: a builtin's name; a function (`file.py:f`, `module:f`, TRL's `pkg.mod.f`); or
-    the folder or hub id of a classifier."""
+    the folder or hub id of a classifier. where: what an error names instead."""
     if ":" in text and not Path(text).exists():
         return {"kind": "function", "function": text}
     if text in CATALOG["reward"]:
@@ -266,4 +267,7 @@ def reward_part(text: str) -> dict[str, Any]:
         return {"kind": "classifier", "path": text}
     if "." in text and all(p.isidentifier() for p in text.split(".")):
         return {"kind": "function", "function": text}
-    raise unknown("reward", text, CATALOG["reward"], "--reward")
+    if where == "--reward":
+        how = "--rewards.NAME.kind metric --rewards.NAME.metric {0}"
+        raise unknown_reward(text, where, how)
+    raise unknown_reward(text, where)

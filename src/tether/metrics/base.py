@@ -148,6 +148,11 @@ class Metric(ABC):
         return installed(self.package) if self.package else f"tether/{self.revision}"
 
     @property
+    def told(self) -> str:
+        """What a run says of it as a reward when it starts; empty where nothing is."""
+        return ""
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The fields that decide the number, as a file holds them."""
         names = [f.name for f in dataclasses.fields(self) if f.init and f.name not in self.beside]

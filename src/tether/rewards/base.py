@@ -39,6 +39,11 @@ class Reward:
         return ""
 
     @property
+    def told(self) -> str:
+        """What a run says of it when it starts, once it is prepared; empty where nothing is."""
+        return ""
+
+    @property
     def needs_prompts(self) -> bool:
         """Whether it reads the prompts, as it is set; a run always has them, a metric may not."""
         return getattr(self, "reads", None) != "completion"

@@ -17,11 +17,12 @@ from typing import Any, Literal
 import torch
 
 from tether.config.errors import UserError
-from tether.config.nearest import nearest, unknown
+from tether.config.nearest import unknown
 from tether.metrics.sentence_pairs import weights_version
 from tether.models.classifier_loading import load_classifier
 from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
+from tether.rewards.class_names import hint, position, shown
 
 
 @dataclass
@@ -33,7 +34,8 @@ class ClassifierReward(Reward):
     """Folder or hub id of a sequence-classification model, or the folder of a run that trained one
     (`tether reward-model train`)."""
     label: str | int | None = None
-    """Positive label, by name or index; default: the last one."""
+    """Positive label: a name (a number is one where a class is called so), else an index; default:
+    the last one."""
     output: Literal["auto", "probability", "logit"] = "auto"
     """logit: the raw number. auto: the raw number of a reward model (one label), else the
     probability."""
@@ -107,16 +109,20 @@ class ClassifierReward(Reward):
         names = [str(x) for x in self.classifier.labels]
         if self.label is None:
             return len(names) - 1
-        if isinstance(self.label, int):
-            if 0 <= self.label < len(names):
-                return self.label
-        elif self.label in names:
-            return names.index(self.label)
-        elif self.label.isdigit() and int(self.label) < len(names):  # from the command line
-            return int(self.label)
-        close = nearest(str(self.label), names)
-        hint = f"did you mean {close!r}?" if close else f"there are {names}"
-        raise UserError(f"classifier reward: {self.path} has no label {self.label!r}; {hint}")
+        found = position(self.label, names)
+        if found is None:
+            raise UserError(
+                f"classifier reward: {self.path} has no label {self.label!r}; "
+                f"{hint(self.label, names)}"
+            )
+        return found
+
+    @property
+    def told(self) -> str:
+        names = [str(x) for x in self.classifier.labels]
+        if len(names) == 1:
+            return ""
+        return f"class {names[self.index]!r} counts, of {shown(names)} ({self.path})"
 
     @property
     def is_raw(self) -> bool:

@@ -52,6 +52,10 @@ class ConceptPreference(Reward):
         return ", ".join(v for v in own if v)
 
     @property
+    def told(self) -> str:
+        return self.preference.told
+
+    @property
     def needs_prompts(self) -> bool:
         overlap = self.meteor_coef != 0 and self._overlap.needs_prompts
         return self.preference.needs_prompts or overlap

@@ -42,7 +42,7 @@ class EnsembleReward(Reward):
     coef: float = 0.5
     """Of the disagreement; 0 = the plain mean."""
     label: str | int | None = None
-    """Positive label of classifiers, by name or index; default: the last one."""
+    """Positive label of classifiers, as for a single one; default: the last one."""
     output: Literal["auto", "probability", "logit"] = "auto"
     """As for a single classifier."""
     normalise: str | None = None
@@ -85,6 +85,10 @@ class EnsembleReward(Reward):
     @property
     def version(self) -> str:
         return ", ".join(m.version for m in self._members)
+
+    @property
+    def told(self) -> str:
+        return "; ".join(t for t in (m.told for m in self._members) if t)
 
     def check(self) -> None:
         if len(self.paths) < 2:

@@ -60,6 +60,10 @@ class LearnedClassifier(_Learned):
         return self.classifier
 
     @property
+    def told(self) -> str:
+        return self.classifier.told
+
+    @property
     def best(self) -> float:
         return super().best if self.classifier.is_raw else 1.0  # of a probability
 
@@ -87,6 +91,10 @@ class PreferenceModel(_Learned):
     @property
     def reward(self) -> Reward:
         return self.model
+
+    @property
+    def told(self) -> str:
+        return self.model.told
 
     def check(self) -> None:
         if self.model.needs():

@@ -43,6 +43,10 @@ class MetricReward(Reward):
         return self._metric().signature
 
     @property
+    def told(self) -> str:
+        return self._metric().told
+
+    @property
     def needs_prompts(self) -> bool:
         return self._metric().needs_prompts
 

@@ -32,18 +32,19 @@ from tether.config.checks import check_complete
 from tether.config.compose import recipe
 from tether.config.errors import UserError
 from tether.config.layers import apply_overrides, merge
-from tether.config.nearest import unknown
 from tether.config.run import ClassifierSettings, RunSettings
 from tether.config.settings import dump, fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_points
+from tether.rewards.class_names import hint, position, shown
 from tether.studies.budget_table import JUDGES, csv_of, show
 from tether.studies.compare import SEEDS, Setting, Study, check_inputs, plan, run_study
 from tether.studies.judged import check_judged_alike, shared
 from tether.studies.study_file import known, numbers, seeds, text, whole
 from tether.studies.workers import Job
 from tether.tasks.loading import splits
+from tether.train.labelled import load_labelled
 from tether.train.run import complete, train
 
 MODELS = "reward-models"
@@ -235,7 +236,7 @@ def main(
     wanted = models(b)
     for settings in wanted.values():
         _refuse_other(settings)
-    _has_label(b, wanted[HELD_OUT])
+    _check_classes(b, wanted)
     jobs = plan(study(b))
     _enough(b, jobs)
     rl, supervised = (
@@ -287,14 +288,25 @@ def _trained(settings: ClassifierSettings, name: str, console: Console) -> None:
     train(settings, resume=True, say=lambda text: console.print(f"  {text}", markup=False))
 
 
-def _has_label(b: Budget, settings: ClassifierSettings) -> None:
-    """Raises UserError, before a training, for a label that the data do not have."""
-    if b.label is None:
+def _check_classes(b: Budget, wanted: Mapping[str, ClassifierSettings]) -> None:
+    """Raises UserError, before a training, for a share in which a class is missing (its last class
+    would be another one), and for a label that the data do not have."""
+    if wanted[HELD_OUT].kind == "pairs":
         return
-    rows = splits(settings.data)["train"][0]
-    classes = {str(x) for x in rows.get(str(settings.data.label), ())}
-    if b.label not in classes and not (b.label.isdigit() and int(b.label) < len(classes)):
-        raise unknown("label", b.label, classes, settings.data.path)
+    found = splits(wanted[HELD_OUT].data)
+    labels = {name: load_labelled(s, found).labels for name, s in wanted.items()}
+    whole = labels[_percent(1.0)]
+    for name, own in labels.items():
+        if own != whole:
+            s = wanted[name]
+            raise UserError(
+                f"the share {s.share:g} of the {s.half} half of the labels has the classes "
+                f"{shown(own)}, the whole first half {shown(whole)}: raise 'shares', or give more "
+                "rows"
+            )
+    if b.label is not None and position(b.label, whole) is None:
+        path = wanted[HELD_OUT].data.path
+        raise UserError(f"unknown label {b.label!r} in {path}; {hint(b.label, whole)}")
 
 
 def report(b: Budget, jobs: Sequence[Job]) -> list[dict[str, Any]]:

@@ -24,8 +24,19 @@ from tether.config.settings import read
 from tether.config.whole_file import write_whole
 from tether.distributed.seeds import generator, seed_of
 from tether.models.loading import load_tokenizer
+from tether.rewards.base import Reward
 from tether.rewards.batch import Prompt
-from tether.studies.raters import Candidate, form_texts, judged, rater, read_reward, scores
+from tether.studies.pair_samples import Kept, asked, samples_of
+from tether.studies.raters import (
+    Candidate,
+    check_form,
+    form_texts,
+    judged,
+    key_of,
+    rater,
+    read_reward,
+    scores,
+)
 from tether.tasks.loading import load_task
 from tether.tasks.task import Task
 from tether.train.run import generate
@@ -69,7 +80,8 @@ def collect(
     """Sample, filter, and write `out` (judged by `raters`) or `form` (for people); the counts.
 
     Raises UserError before sampling for what can be known then: a file that exists, a rater that
-    cannot be read, a run without weights.
+    cannot be read or fails on a made-up completion, a run without weights. What fails later leaves
+    the completions in a file beside the target, from which the next call goes on.
     """
     if (out is None) == (form is None):
         raise UserError("give either --out PAIRS.jsonl with --rater, or --form FORM.csv for people")
@@ -77,43 +89,62 @@ def collect(
         raise UserError("--out needs at least one --rater NAME=REWARD, and --form takes none")
     target = out or form
     assert target is not None
-    free([target, facts_of(target)])
+    if form is not None:
+        check_form(form)
+    free([target, facts_of(target), *([] if form is None else [key_of(form)])])
     judges = [rater(text, noise, chosen.seed) for text in raters]
     names = [r.name for r in judges]
     if len(set(names)) < len(names):
         raise UserError(f"two raters have one name: {names}; a name stands in each row")
-    for r in judges:
-        r.reward.check()
     wanted = None
     if chosen.filter is not None:
         wanted = build("reward", read_reward(chosen.filter, "--filter"), "--filter")
-        wanted.check()
+    asks = {f"--rater {r.name}": r.reward for r in judges}
+    asks |= {} if wanted is None else {"--filter": wanted}
+    for reward in asks.values():
+        reward.check()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     settings = _settings(chosen.a)
     _settings(chosen.b)
     tokenizer = load_tokenizer(settings.model)
     task = _prompts(chosen, settings, tokenizer)
-    candidates, counts = _sampled(chosen, task, say)
+    for where, reward in asks.items():
+        _tried(reward, where, task, tokenizer)
+    rows, prompts = _drawn(chosen, task)
+    sampling = ("a", "b", "data", "column", "per_prompt", "max_new_tokens", "temperature", "seed")
+    of = asked({k: getattr(chosen, k) for k in sampling}, (chosen.a, chosen.b), prompts)
+    store = Kept(samples_of(target), of, say)
+    candidates, counts = _sampled(chosen, task, rows, prompts, store, say)
+    with store.named():
+        candidates = _filtered(candidates, wanted, chosen.least, tokenizer, counts)
+        if out is not None:
+            texts = {out: pairs_text(judged(candidates, judges, tokenizer))}
+        else:
+            texts = form_texts(candidates, target, chosen.seed)
+        facts = {
+            "a": chosen.a, "b": chosen.b, "seed": chosen.seed, "filter": chosen.filter,
+            "raters": [r.facts() for r in judges], **counts,
+        }  # fmt: skip
+        write({**texts, facts_of(target): json.dumps(facts, indent=1, ensure_ascii=False) + "\n"})
+    store.remove()
+    say(f"{target}: {_told(counts)}")
+    return facts
+
+
+def _filtered(
+    candidates: list[Candidate], wanted: Reward | None, least: float, tokenizer: Any,
+    counts: dict[str, int],
+) -> list[Candidate]:  # fmt: skip
+    """Those of which both completions reach `least`, counted. Raises UserError where none is."""
     if wanted is not None and candidates:
         values = scores(wanted, candidates, tokenizer)
-        kept = [c for c, v in zip(candidates, values, strict=True) if min(v) >= chosen.least]
+        kept = [c for c, v in zip(candidates, values, strict=True) if min(v) >= least]
         counts["filtered_out"] = len(candidates) - len(kept)
         candidates = kept
     if not candidates:
         raise UserError(f"no pair is left ({_told(counts)}); sample more prompts, or filter less")
     counts["pairs"] = len(candidates)
-    if out is not None:
-        rows = judged(candidates, judges, tokenizer)
-        texts = {out: pairs_text(rows)}
-    else:
-        texts = form_texts(candidates, target, chosen.seed)
-    facts = {
-        "a": chosen.a, "b": chosen.b, "seed": chosen.seed, "filter": chosen.filter,
-        "raters": [r.facts() for r in judges], **counts,
-    }  # fmt: skip
-    write({**texts, facts_of(target): json.dumps(facts, indent=1, ensure_ascii=False) + "\n"})
-    say(f"{target}: {_told(counts)}")
-    return facts
+    return candidates
 
 
 def facts_of(target: Path) -> Path:
@@ -175,15 +206,36 @@ def _prompts(chosen: Sampling, settings: RunSettings, tokenizer: Any) -> Task:
     return task
 
 
-def _sampled(chosen: Sampling, task: Task, say: Say) -> tuple[list[Candidate], dict[str, int]]:
+def _tried(reward: Reward, where: str, task: Task, tokenizer: Any) -> None:
+    """Raises UserError for a reward that fails on made-up completions: after the sampling is late.
+    Of two prompts, since a reward that returns too few values may be right for one."""
+    made_up = [
+        Candidate("made up", task.raw_prompts[i], ("This is a try.", "So is this."), ("", ""),
+                  {k: v[i] for k, v in task.columns.items()})
+        for i in (0, len(task) - 1)
+    ]  # fmt: skip
+    try:
+        scores(reward, made_up, tokenizer)
+    except UserError as e:
+        raise UserError(f"{where}, tried on made-up completions before sampling: {e}") from e
+
+
+def _drawn(chosen: Sampling, task: Task) -> tuple[list[int], list[Prompt]]:
+    """The prompts to sample of, with their rows."""
     order = torch.randperm(len(task), generator=generator("pairs", chosen.seed)).tolist()
     rows = order[: chosen.prompts]
-    prompts: list[Prompt] = [task.raw_prompts[i] for i in rows]
+    return rows, [task.raw_prompts[i] for i in rows]
+
+
+def _sampled(
+    chosen: Sampling, task: Task, rows: list[int], prompts: list[Prompt], store: Kept, say: Say
+) -> tuple[list[Candidate], dict[str, int]]:
     sides = []
     for side, source in (("a", chosen.a), ("b", chosen.b)):
-        say(f"{len(prompts)} prompts, {chosen.per_prompt} completions each, of {source}")
-        sides.append(
-            generate(
+
+        def sample(side: str = side, source: str = source) -> list[list[str]]:
+            say(f"{len(prompts)} prompts, {chosen.per_prompt} completions each, of {source}")
+            return generate(
                 source,
                 prompts,
                 chosen.per_prompt,
@@ -191,7 +243,8 @@ def _sampled(chosen: Sampling, task: Task, say: Say) -> tuple[list[Candidate], d
                 temperature=chosen.temperature,
                 seed=seed_of("pairs", chosen.seed, side),
             )
-        )
+
+        sides.append(store.side(side, sample))
     names = _names(chosen)
     out: list[Candidate] = []
     equal = 0
@@ -201,7 +254,8 @@ def _sampled(chosen: Sampling, task: Task, say: Say) -> tuple[list[Candidate], d
             if a == b:
                 equal += 1
                 continue
-            pair = f"{chosen.seed}-{task.source[row]}-{j}"
+            # the letter keeps spreadsheets from reading it as a date
+            pair = f"p{chosen.seed}-{task.source[row]}-{j}"
             out.append(Candidate(pair, prompt, (a, b), names, columns))
     counts = {"prompts": len(prompts), "sampled": len(prompts) * chosen.per_prompt, "equal": equal}
     return out, counts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from tether.distributed.seeds import generator
 from tether.rewards.base import Reward
 from tether.rewards.batch import Prompt, RewardBatch, text_of
 from tether.rewards.combine import RewardSet
-from tether.tasks.reading import read_file
+from tether.studies.delimited import read_lines
+from tether.tasks.reading import read_file, size
 
 FORM = ("pair", "prompt", "left", "right", "choice", "rater")
 """Columns of a form; people fill in the last two."""
@@ -77,7 +78,7 @@ def rater(text: str, noise: float, seed: int) -> Rater:
 def read_reward(text: str, where: str) -> dict[str, Any]:
     """A reward on the command line: a word as for `--reward`, or a YAML mapping."""
     if not text.lstrip().startswith("{"):
-        return reward_part(text)
+        return reward_part(text, where)
     found = parse_yaml(text, where)
     if not isinstance(found, dict):
         raise UserError(f"{where}: '{text}' is no mapping {{kind: ..., ...}}")
@@ -144,6 +145,12 @@ def key_of(form: Path) -> Path:
     return form.with_name(form.name + ".key.json")
 
 
+def check_form(form: Path) -> None:
+    """Raises UserError for a form of another kind."""
+    if form.suffix not in (".csv", ".jsonl"):
+        raise UserError(f"--form {form}: write .csv or .jsonl")
+
+
 def form_texts(candidates: Sequence[Candidate], form: Path, seed: int) -> dict[Path, str]:
     """The form (.csv or .jsonl) and its key. Sides are drawn by coin, so that neither source can
     be told by its place."""
@@ -166,49 +173,82 @@ def form_texts(candidates: Sequence[Candidate], form: Path, seed: int) -> dict[P
         writer.writeheader()
         writer.writerows(rows)
         text = out.getvalue()
-    elif form.suffix == ".jsonl":
-        text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
     else:
-        raise UserError(f"--form {form}: write .csv or .jsonl")
+        text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
     return {form: text, key_of(form): json.dumps(key, ensure_ascii=False, indent=1) + "\n"}
 
 
 def read_form(form: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """What people chose -> rows of pairs, and counts of ties and of rows without an answer.
+    """What people chose -> rows of pairs, and counts of ties and of pairs that nobody answered,
+    those included whose row is gone.
 
     Texts are taken from the key, not from the form, which a spreadsheet may have changed.
-    Raises UserError, naming the row, for an unknown pair or choice.
+    Raises UserError, naming the row, for an unknown pair or choice, and for a pair that one rater
+    answers twice.
     """
+    key = _read_key(form)
+    rows: list[dict[str, Any]] = []
+    answered: dict[tuple[str, str], str] = {}
+    ties = 0
+    for where, row in _form_rows(form):
+        pair, name = row["pair"], row["rater"] or "people"
+        if pair not in key:
+            raise UserError(
+                f"{where}: there is no pair '{pair}' in {key_of(form).name}; a spreadsheet may "
+                "have changed it: read the column pair as text"
+            )
+        word = row["choice"].lower()
+        if not word:
+            continue
+        if word not in CHOICES:
+            close = nearest(word, CHOICES)
+            hint = f"did you mean '{close}'?" if close else "write left, right or tie"
+            raise UserError(f"{where}: choice is '{row['choice']}'; {hint}")
+        before = answered.setdefault((pair, name), where)
+        if before != where:
+            raise UserError(
+                f"{where} answers pair '{pair}' a second time (by '{name}', first in {before}): "
+                "remove one, or tell the raters apart in the column rater"
+            )
+        if word == "tie":
+            ties += 1
+            continue
+        c, left = key[pair]
+        rows.append(preference(c, left if word == "left" else 1 - left, name))
+    open_pairs = key.keys() - {pair for pair, _ in answered}
+    return rows, {"ties": ties, "unanswered": len(open_pairs)}
+
+
+def _read_key(form: Path) -> dict[str, tuple[Candidate, int]]:
+    """pair -> what was compared, and which of the two stands left. Raises UserError."""
     place = key_of(form)
     if not place.is_file():
         raise UserError(f"{form} has no key {place.name} beside it: keep the two together")
     try:
         key = json.loads(place.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise UserError(f"{place} is damaged: {e}") from e
-    table = read_file(form)
-    missing = next((k for k in ("pair", "choice") if k not in table), None)
+        out = {}
+        for pair, e in key.items():
+            a, b = e["completions"]
+            one, two = e["sources"]
+            c = Candidate(pair, e["prompt"], (a, b), (one, two), e["columns"])
+            out[pair] = (c, int(e["left"]))
+        return out
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise UserError(f"{place} is damaged: {e!r}; take the one that was written with it") from e
+
+
+def _form_rows(form: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """(file and row, pair, choice and rater) of a form."""
+    if form.name.lower().endswith((".jsonl", ".json")):
+        table = read_file(form)
+        header, n = list(table), size(table)
+        rows = [(f"{form}, row {i + 1}", {k: table[k][i] for k in header}) for i in range(n)]
+    else:
+        header, lines = read_lines(form)
+        rows = [(f"{form}, line {line}", dict(row)) for line, row in lines]
+    missing = next((k for k in ("pair", "choice") if k not in header), None)
     if missing:
-        raise UserError(f"{form} has no column '{missing}'; it has {list(table)}")
-    raters = table.get("rater", [None] * len(table["pair"]))
-    rows: list[dict[str, Any]] = []
-    counts = {"ties": 0, "unanswered": 0}
-    for number, (pair, choice, name) in enumerate(
-        zip(table["pair"], table["choice"], raters, strict=True), 1
-    ):
-        entry = key.get(str(pair))
-        if entry is None:
-            raise UserError(f"{form}, row {number}: there is no pair '{pair}' in {place.name}")
-        word = "" if choice is None else str(choice).strip().lower()
-        if not word or word == "tie":
-            counts["ties" if word else "unanswered"] += 1
-            continue
-        if word not in CHOICES:
-            close = nearest(word, CHOICES)
-            hint = f"did you mean '{close}'?" if close else "write left, right or tie"
-            raise UserError(f"{form}, row {number}: choice is '{choice}'; {hint}")
-        left = int(entry["left"])
-        a, b = entry["completions"]
-        c = Candidate(str(pair), entry["prompt"], (a, b), tuple(entry["sources"]), entry["columns"])
-        rows.append(preference(c, left if word == "left" else 1 - left, str(name or "people")))
-    return rows, counts
+        raise UserError(f"{form} has no column '{missing}'; it has {header}")
+    for where, row in rows:
+        values = ((k, row.get(k)) for k in ("pair", "choice", "rater"))
+        yield where, {k: "" if v is None else str(v).strip() for k, v in values}

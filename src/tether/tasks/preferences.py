@@ -127,14 +127,14 @@ def _read(table: Table, rows: Sequence[int], columns: PairSettings) -> list[Pair
 
 
 def _pair(values: dict[str, Any], row: int, columns: PairSettings) -> Pair:
-    chosen = _text(values[columns.chosen], row, columns.chosen)
-    rejected = _text(values[columns.rejected], row, columns.rejected)
+    chosen = text_in(values[columns.chosen], row, columns.chosen)
+    rejected = text_in(values[columns.rejected], row, columns.rejected)
     if columns.prompt is None:
         prompt = _beginning(chosen, rejected)
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     else:
         given = values[columns.prompt]
-        prompt = _text(given, row, columns.prompt) + ("" if isinstance(given, str) else "\n")
+        prompt = text_in(given, row, columns.prompt) + ("" if isinstance(given, str) else "\n")
     margin = 0.0 if columns.margin is None else _number(values[columns.margin], row, columns.margin)
     return Pair(prompt, chosen, rejected, margin, row)
 
@@ -148,7 +148,8 @@ def _beginning(a: str, b: str) -> str:
     return same
 
 
-def _text(value: Any, row: int, column: str) -> str:
+def text_in(value: Any, row: int, column: str) -> str:
+    """Text, or chat messages as text. Raises UserError naming row and column."""
     messages = isinstance(value, list) and value and all(isinstance(m, dict) for m in value)
     if not isinstance(value, str) and not messages:
         shown = json.dumps(value, default=str, ensure_ascii=False)[:60]

@@ -32,10 +32,10 @@ from tether.models.classifier_loading import save_classifier
 from tether.records import finite
 from tether.reports.reward_models import told
 from tether.rewards.tfidf import fit_tfidf
-from tether.tasks.loading import splits
 from tether.tasks.preferences import load_pairs
 from tether.train.disk import guarded
-from tether.train.head_fit import fit, part_of, start_classifier
+from tether.train.head_fit import fit, start_classifier
+from tether.train.labelled import load_labelled
 from tether.train.lock import writing
 from tether.train.pairwise import train_pairs
 from tether.train.provenance import write_environment
@@ -105,51 +105,33 @@ class _ClassJob:
     """Classes of texts, by a head or a bag of words."""
 
     def __init__(self, settings: ClassifierSettings) -> None:
-        column, label = settings.data.text, settings.data.label
-        if column is None or label is None:
-            raise UserError(
-                "a classifier needs data.text and data.label: the columns of text and class"
-            )
         self.settings = settings
-        found = splits(settings.data)
-        train, _ = found["train"]
-        rows = part_of(len(train[column]), settings.half, settings.share)
-        self.texts = [str(t) for t in train[column][rows]]
-        self.classes = [str(x) for x in train[label][rows]]
-        self.tests = {
-            k: ([str(x) for x in t[column]], [str(x) for x in t[label]])
-            for k, (t, _) in found.items()
-            if k != "train"
-        }
-        self.labels = sorted(set(self.classes))
-        if len(self.labels) < 2:
-            raise UserError(
-                f"data.label {label!r} has only the value {self.labels}; a classifier needs two"
-            )
-        odd = next((x for _, y in self.tests.values() for x in y if x not in self.labels), None)
-        if odd is not None:
-            raise UserError(
-                f"data.label {label!r}: {odd!r} is held out but is no class of the training rows "
-                f"{self.labels}; use more rows, or a larger share"
-            )
+        self.found = load_labelled(settings)
 
     def run(self, folder: Path, say: Say) -> dict[str, Any]:
         s = self.settings
-        say(f"{len(self.texts)} training texts, classes {self.labels}")
+        found = self.found
+        labels = found.labels
+        say(
+            f"{len(found.texts)} training texts, classes {labels}; as a reward {labels[-1]!r} "
+            "counts, the last, where `label` names no other"
+        )
         if s.kind == "tfidf":
-            judge = fit_tfidf(self.texts, self.classes, positive=self.labels[-1])
+            judge = fit_tfidf(found.texts, found.classes, positive=labels[-1])
             judge.save(folder / "judge.json")
             results: dict[str, Any] = {
                 k: {"rows": len(y), "accuracy": judge.accuracy(x, y)}
-                for k, (x, y) in self.tests.items()
+                for k, (x, y) in found.tests.items()
             }
         else:
-            classifier = start_classifier(s, self.labels)
+            classifier = start_classifier(s, labels)
             classifier.notes["kind"] = "classes"
-            _fit(classifier, self.texts, self.classes, s, say)
-            results = {k: evaluate_classes(classifier, x, y, s) for k, (x, y) in self.tests.items()}
+            _fit(classifier, found.texts, found.classes, s, say)
+            results = {
+                k: evaluate_classes(classifier, x, y, s) for k, (x, y) in found.tests.items()
+            }
             save_classifier(classifier, folder / MODEL)
-        results["train_rows"] = len(self.texts)
+        results["train_rows"] = len(found.texts)
         return results
 
 

@@ -34,9 +34,10 @@ from tether.models.dropout import FACT
 from tether.models.interpolation import between
 from tether.models.language_model import core_of
 from tether.reports.reward_models import told
-from tether.tasks.loading import splits
+from tether.rewards.class_names import shown
 from tether.tasks.preferences import load_pairs
 from tether.train.classifier import MODEL, RESULTS, evaluate_classes, write_results
+from tether.train.labelled import held_out
 from tether.train.pairwise import evaluate_pairs, fitted
 
 Say = Callable[[str], None]
@@ -73,6 +74,11 @@ def average(
             raise UserError(
                 f"{paths[0]} and {path} began with different weights; average runs with one "
                 "--start_seed (the new head, and a new adapter, are drawn from it)"
+            )
+        if model is not None and member.labels != model.labels:
+            raise UserError(
+                f"{paths[0]} and {path} have their classes in different orders, "
+                f"{shown(model.labels)} and {shown(member.labels)}: train one of them again"
             )
         tensors = _whole(member)
         so_far += share
@@ -175,11 +181,8 @@ def _measured(model: TextClassifier, settings: ClassifierSettings) -> dict[str, 
                 results[name], scores[name] = evaluate_pairs(model, kept, settings)
         results["scores"] = model.notes["scores"] = scores
         return results
-    column, label = str(settings.data.text), str(settings.data.label)
-    for name, (table, _) in splits(settings.data).items():
-        if name != "train":
-            texts, classes = ([str(x) for x in table[k]] for k in (column, label))
-            results[name] = evaluate_classes(model, texts, classes, settings)
+    for name, (texts, classes) in held_out(settings).items():
+        results[name] = evaluate_classes(model, texts, classes, settings)
     return results
 
 

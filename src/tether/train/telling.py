@@ -21,10 +21,19 @@ def described(agent: Agent, updates: int) -> list[str]:
             f"{n} {k}" + (f" (evaluation asks for {fewer[k]})" if k in fewer else "")
             for k, n in held.items()
         ),
+        *_rewarded(agent),
         *_repeated(agent),
         f"{updates} updates x {a.epochs} epochs x {a.minibatches} minibatches = "
         f"{agent.optimizer.total_steps} optimizer steps",
     ]
+
+
+def _rewarded(agent: Agent) -> list[str]:
+    """A line for each reward and judge that has something to say: which class counts."""
+    judges = agent.judges.rewards if agent.judges is not None else {}
+    parts = {f"reward {k}": r for k, r in agent.rewards.rewards.items()}
+    parts |= {f"judge {k}": r for k, r in judges.items()}
+    return [f"{name}: {r.told}" for name, r in parts.items() if r.told]
 
 
 def _repeated(agent: Agent) -> list[str]:

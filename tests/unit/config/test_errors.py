@@ -43,6 +43,22 @@ MESSAGES = {
     ),
     "--tethers.kl.kind kll": "unknown tether 'kll' in tethers.kl of {recipe}; did you mean 'kl'?",
     "--reward lenght": "unknown reward 'lenght' in --reward; did you mean 'length'?",
+    "--reward rouge_1": (
+        "unknown reward 'rouge_1' in --reward; it is a metric, metrics are rewards too: "
+        "--rewards.NAME.kind metric --rewards.NAME.metric rouge_1"
+    ),
+    "--reward rouge-l": (
+        "unknown reward 'rouge-l' in --reward; did you mean the metric 'rouge_l'? "
+        "metrics are rewards too: --rewards.NAME.kind metric --rewards.NAME.metric rouge_l"
+    ),
+    "--rewards.x.kind rouge_1": (
+        "unknown reward 'rouge_1' in rewards.x of {recipe}; it is a metric, metrics are rewards "
+        "too: {{kind: metric, metric: rouge_1}}"
+    ),
+    "--judges.x rouge_1": (
+        "unknown reward 'rouge_1' in judges.x of the command line; it is a metric, metrics are "
+        "rewards too: {{kind: metric, metric: rouge_1}}"
+    ),
     "--seed 1.5": "seed in {recipe} is 1.5, not a whole number",
     "--optimizer.betas .9": "optimizer.betas in {recipe} is [0.9], not a list of 2 (a number each)",
     "--batch.prompts 255": (
@@ -96,6 +112,12 @@ def test_a_file_that_is_no_mapping(tmp_path) -> None:
     (tmp_path / "x.yaml").write_text("- 1\n")
     with pytest.raises(UserError, match=r"must hold a mapping .* not a list"):
         read_yaml(tmp_path / "x.yaml")
+
+
+def test_a_metric_as_a_reward_in_a_file() -> None:
+    wanted = "it is a metric, metrics are rewards too: {kind: metric, metric: rouge_1}"
+    with pytest.raises(UserError, match=f"unknown reward 'rouge_1' in rewards.x; {wanted}"):
+        parse({"rewards": {"x": "rouge_1"}}, "run.yaml")
 
 
 def test_words_that_are_no_options() -> None:

@@ -222,6 +222,25 @@ def test_the_label_that_is_rewarded(tmp_path: Path, capsys: Any) -> None:
     main(read_budget(written(tmp_path, label="2")), dry=True, console=Console(quiet=True))
 
 
+def test_a_share_without_all_classes_is_refused_before_a_training(tmp_path: Path) -> None:
+    """Its last class would be another one than that of the other arms."""
+    quiet = Console(quiet=True)
+    for share, message in (
+        (0.001, r"only the class 'negative' in the share 0.001 of the first half .*\(1 row\)"),
+        (0.08, r"'positive' is held out but is no class in the share 0.08"),
+    ):
+        with pytest.raises(UserError, match=message):
+            main(read_budget(written(tmp_path, shares=[share, 1.0])), dry=True, console=quiet)
+    # without held-out rows nothing else would notice
+    unheld = read_budget(
+        written(tmp_path, shares=[0.04, 1.0]), ["--reward_model.data.validation_rows", "0"]
+    )
+    with pytest.raises(UserError, match=r"the share 0.04 of the first half of the labels has the "
+                                        "classes .*raise 'shares'"):  # fmt: skip
+        main(unheld, dry=True, console=quiet)
+    assert not (tmp_path / "study").exists()
+
+
 def test_scores_of_pairs_are_on_one_scale(tmp_path: Path) -> None:
     """Every learned reward and judge is normalised; probabilities of classes are not."""
     b = read_budget(written(tmp_path, reward_model=pairs()))

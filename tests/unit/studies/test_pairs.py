@@ -16,7 +16,7 @@ from tether.cli.main import main
 from tether.config.errors import UserError
 from tether.config.settings import parse
 from tether.studies.pairs import Sampling, collect
-from tether.studies.raters import Candidate, judged, key_of, rater, read_form
+from tether.studies.raters import Candidate, form_texts, judged, key_of, rater, read_form
 
 HERE = Path(__file__)
 
@@ -24,6 +24,25 @@ HERE = Path(__file__)
 def words(completions: list[str], **columns: Any) -> list[float]:
     """A reward of these tests: number of `z`."""
     return [float(c.count("z")) for c in completions]
+
+
+def nan(completions: list[str], **columns: Any) -> list[float]:
+    return [math.nan] * len(completions)
+
+
+def short(completions: list[str], **columns: Any) -> list[float]:
+    return [1.0]
+
+
+def boom(completions: list[str], **columns: Any) -> list[float]:
+    raise KeyError("x")
+
+
+def late(completions: list[str], **columns: Any) -> list[float]:
+    """Fails on what was sampled alone."""
+    if len(completions) > 2:
+        raise KeyError("late")
+    return [0.0] * len(completions)
 
 
 def both(completions: list[str], concepts: list[list[str]], **columns: Any) -> list[float]:
@@ -140,6 +159,153 @@ def test_nothing_is_written_where_no_pair_is_left(world: Path, tmp_path: Path) -
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("raters", "which", "message"),
+    [
+        (["ok=length", f"bad={HERE}:nan"], None, "--rater bad, tried on made-up completions"),
+        ([f"bad={HERE}:short"], None, "--rater bad, tried on made-up completions"),
+        ([f"bad={HERE}:boom"], None, "--rater bad, tried on .*KeyError"),
+        (["ok=length"], f"{HERE}:short", "--filter, tried on made-up completions"),
+        (["ok={kind: metric, metric: rouge_1}"], None, "references"),
+    ],
+)
+def test_a_broken_rater_is_found_before_sampling(
+    raters: list[str], which: str | None, message: str, world: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def generate(*given: Any, **named: Any) -> Any:
+        raise AssertionError("sampled")
+
+    monkeypatch.setattr("tether.studies.pairs.generate", generate)
+    model = str(world / "model")
+    chosen = Sampling(a=model, b=model, data=str(world / "prompts.jsonl"), prompts=4, filter=which)
+    with pytest.raises(UserError, match=message) as e:
+        collect(chosen, out=tmp_path / "x.jsonl", raters=raters, say=quiet)
+    assert "\n" not in str(e.value) and not list(tmp_path.iterdir())
+
+
+def test_what_fails_after_sampling_loses_nothing(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The completions of each side are kept as they come; the next call samples what is missing."""
+    written = [[[f"{side}{i}"] for i in range(4)] for side in "ab"]
+    answers: list[Any] = [written[0], RuntimeError("out of memory"), written[1]]
+    calls = []
+
+    def generate(source: str, *given: Any, **named: Any) -> Any:
+        calls.append(source)
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("tether.studies.pairs.generate", generate)
+    model, out = str(world / "model"), tmp_path / "x.jsonl"
+    samples = tmp_path / "x.jsonl.samples.json"
+    asked: dict[str, Any] = {"a": model, "b": model, "data": str(world / "prompts.jsonl")}
+    chosen = Sampling(**asked, prompts=4)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        collect(chosen, out=out, raters=["n=length"], say=quiet)
+    with pytest.raises(UserError, match=r"KeyError.*the completions are kept in .*samples\.json"):
+        collect(chosen, out=out, raters=[f"n={HERE}:late"], say=quiet)
+    assert samples.is_file() and not out.exists()
+    with pytest.raises(UserError, match="completions of an earlier call with other settings"):
+        collect(Sampling(**asked, prompts=3), out=out, raters=["n=length"], say=quiet)
+    said: list[str] = []
+    facts = collect(chosen, out=out, raters=["n=length"], noise=2.0, say=said.append)
+    assert facts["pairs"] == 4 and len(calls) == 3 and "going on with" in said[0]
+    rows = [json.loads(x) for x in out.read_text().splitlines()]
+    assert {r["chosen"][0] for r in rows} <= {"a", "b"} and not samples.exists()
+    samples.write_text("[")
+    with pytest.raises(UserError, match="exists"):
+        collect(chosen, out=out, raters=["n=length"], say=quiet)
+    out.unlink()
+    (tmp_path / "x.jsonl.facts.json").unlink()
+    with pytest.raises(UserError, match="remove it to sample anew"):
+        collect(chosen, out=out, raters=["n=length"], say=quiet)
+
+
+def test_nothing_is_left_where_nothing_was_sampled(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def generate(*given: Any, **named: Any) -> Any:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr("tether.studies.pairs.generate", generate)
+    model = str(world / "model")
+    chosen = Sampling(a=model, b=model, data=str(world / "prompts.jsonl"), prompts=4)
+    with pytest.raises(RuntimeError):
+        collect(chosen, out=tmp_path / "x.jsonl", raters=["n=length"], say=quiet)
+    assert not list(tmp_path.iterdir())
+    key_of(tmp_path / "f.csv").write_text("{}")
+    with pytest.raises(UserError, match=r"key\.json exists"):
+        collect(chosen, form=tmp_path / "f.csv", say=quiet)
+
+
+def form_of(folder: Path, n: int = 4, ending: str = "csv") -> tuple[Path, list[dict[str, str]]]:
+    form = folder / f"form.{ending}"
+    for path, text in form_texts(candidates(n), form, 0).items():
+        path.write_text(text)
+    rows = [{"pair": str(i), "choice": "left", "rater": "ann"} for i in range(n)]
+    return form, rows
+
+
+def fill(form: Path, rows: list[dict[str, str]], delimiter: str = ",") -> None:
+    with open(form, "w", newline="", encoding="utf-8") as f:
+        writer = csv.DictWriter(f, ["pair", "choice", "rater"], delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_a_pair_counts_once_a_rater(tmp_path: Path) -> None:
+    form, rows = form_of(tmp_path)
+    for again in ("left", "right", "tie"):
+        fill(form, [*rows, {**rows[1], "choice": again}])
+        with pytest.raises(UserError, match=r"line 6 answers pair '1' a second time \(by 'ann', "
+                                            r"first in .*line 3\): remove one, or"):  # fmt: skip
+            read_form(form)
+    fill(form, [*rows, {**rows[1], "rater": "bob"}, {**rows[1], "choice": ""}])
+    read, counts = read_form(form)
+    assert len(read) == 5 and counts == {"ties": 0, "unanswered": 0}
+
+
+def test_pairs_whose_rows_are_gone_are_unanswered(tmp_path: Path) -> None:
+    form, rows = form_of(tmp_path, 12)
+    rows[1]["choice"] = "tie"
+    rows[2]["choice"] = ""
+    fill(form, rows[:3])
+    read, counts = read_form(form)
+    assert len(read) == 1 and counts == {"ties": 1, "unanswered": 10}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_form_that_a_spreadsheet_saved(delimiter: str, encoding: str, tmp_path: Path) -> None:
+    form, rows = form_of(tmp_path)
+    fill(form, rows, delimiter)
+    blank = delimiter * 2 + "\r\n"
+    form.write_bytes((form.read_bytes().decode() + blank + "\r\n" + blank).encode(encoding))
+    read, counts = read_form(form)
+    assert len(read) == 4 and counts == {"ties": 0, "unanswered": 0}
+
+
+def test_a_form_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    form, rows = form_of(tmp_path)
+    fill(form, [{**rows[0], "pair": "05.01.2000"}])
+    with pytest.raises(UserError, match=r"line 2: there is no pair '05.01.2000'.*column pair as t"):
+        read_form(form)
+    form.write_bytes(b"PK\x03\x04")
+    with pytest.raises(UserError, match="is a workbook, not CSV; save it again as CSV"):
+        read_form(form)
+    form.write_text("pair,answer\n")
+    with pytest.raises(UserError, match="has no column 'choice'"):
+        read_form(form)
+    for damaged in ("[1]", "{", '{"0": {"left": 1}}'):
+        key_of(form).write_text(damaged)
+        with pytest.raises(UserError, match=r"key\.json is damaged"):
+            read_form(form)
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_a_form_reads_back(world: Path, tmp_path: Path, ending: str) -> None:
     form = tmp_path / f"form.{ending}"
@@ -191,6 +357,8 @@ def test_bad_words_are_one_line(world: Path, tmp_path: Path, capsys: Any) -> Non
         ([model, model, *data, "--out", out], "needs at least one --rater"),
         ([model, model, *data, "--out", out, "--rater", "x"], "must be NAME=REWARD"),
         ([model, model, *data, "--out", out, "--rater", "x=lenth"], "unknown reward 'lenth'"),
+        ([model, model, *data, "--out", out, "--rater", "x=rouge_1"],
+         "in --rater x; it is a metric, metrics are rewards too: {kind: metric, metric: rouge_1}"),
         ([model, model, *data, "--out", out, "--rater", "x={kind: length, noise: -1}"],
          "noise is -1"),
         ([model, model, "--out", out, "--rater", "x=length"], "say which prompts: --data FILE"),

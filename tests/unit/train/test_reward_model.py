@@ -350,6 +350,11 @@ def test_an_average_refuses_what_does_not_belong_together(world: Path, tmp_path:
     other = run(chosen(world, "apart-2", start_seed=0, pairs={"too_long": "cut"}))
     with pytest.raises(UserError, match="differ in pairs"):
         average([a, other], tmp_path / "out", say=quiet)
+    same = shutil.copytree(run(chosen(world, "apart-3", seed=3, start_seed=0)), tmp_path / "same")
+    note = same / "classifier" / "classifier.json"
+    note.write_text(json.dumps({**json.loads(note.read_text()), "labels": ["other"]}))
+    with pytest.raises(UserError, match="have their classes in different orders, score and other"):
+        average([a, same], tmp_path / "out", say=quiet)
     assert not (tmp_path / "out").exists()
 
 
