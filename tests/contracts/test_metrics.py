@@ -127,7 +127,7 @@ def sound(metric: Metric, result: MetricResult, n: int) -> None:
     low, high = metric.bounds
     assert result.n == n and result.value is not None
     for value in (result.value, *(result.per_sample or [])):
-        assert math.isfinite(value) and low - 1e-6 <= value <= high + 1e-6, value
+        assert math.isfinite(value) and low - 1e-6 <= value <= high, value
     assert all(math.isfinite(x) for x in result.parts.values())
     assert len(result.per_sample or []) == (n if metric.per_sample else 0)
     assert result.name == metric.name and result.version and "\n" not in result.signature
