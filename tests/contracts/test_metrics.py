@@ -200,6 +200,26 @@ def test_metric_reads_prompts_only_where_it_says_so(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_metric_refuses_what_is_no_text(
+    name: str, folder: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """One line that names metric and row, not an error of the library's."""
+    metric = ready(name, folder, record_property)
+    given = samples(["dog", "the dog runs"])
+    nothing: Any = None
+    with pytest.raises(UserError, match=r"^\w+: row 2 of the texts holds None, expected text"):
+        metric(dataclasses.replace(given, texts=["dog", nothing]))
+    if metric.needs_references:
+        with pytest.raises(UserError, match=r"^\w+: row 2 has an empty reference"):
+            metric(dataclasses.replace(given, references=[["x"], nothing]))
+    for column in metric.columns():
+        bare = {**given.columns, column: [given.columns[column][0], None]}
+        if not column.endswith("subset"):  # of a row that is in none
+            with pytest.raises(UserError, match=r"^\w+: row 2 "):
+                metric(dataclasses.replace(given, columns=bare))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_metric_as_a_reward(
     name: str, folder: Path, record_property: Callable[[str, object], None]
 ) -> None:

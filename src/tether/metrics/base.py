@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from tether.config.describe import plain
 from tether.config.errors import UserError
+from tether.metrics.given import column_given, prompts_given, references_given, texts_given
 
 Scored: TypeAlias = tuple[float, ...]
 """Value of one row, then its parts in the order of `Metric.parts`."""
@@ -218,8 +219,8 @@ class Metric(ABC):
         return value if self.higher_is_better else -value
 
     def __call__(self, samples: Samples) -> MetricResult:
-        """Measure. Raises UserError: references, prompts or columns are missing, or a row's
-        references are empty."""
+        """Measure. Raises UserError: references, prompts or columns are missing, a row's references
+        are empty, or there is no text where one is expected."""
         rows = self.rows(samples)
         scores = self._scores(rows) if self.per_sample else []
         of_corpus: Scored = ()
@@ -238,18 +239,18 @@ class Metric(ABC):
 
     def rows(self, samples: Samples) -> list[Row]:
         """The samples with what this metric reads, checked."""
-        n = len(samples)
+        named, n = self.name or type(self).__name__, len(samples)
+        texts = texts_given(named, samples)
         references: list[tuple[str, ...]] = [()] * n
         if self.needs_references:
-            references = _references(self.name, samples)
-        extra = [_column(self.name, samples, c) for c in self.columns()]
+            references = references_given(named, samples)
+        extra = [column_given(named, samples, c) for c in self.columns()]
         prompts: Sequence[str | None] = [None] * n
         if self.needs_prompts:
-            prompts = _prompts(self.name, samples)
-        named = self.name or type(self).__name__
+            prompts = prompts_given(named, samples)
         return [
             Row(
-                samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra),
+                texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra),
                 named,
             )
             for i in range(n)
@@ -268,40 +269,6 @@ class Metric(ABC):
                 if self.cached:
                     self._cache.put(row, values)
         return [found[r] for r in rows]
-
-
-def _references(name: str, samples: Samples) -> list[tuple[str, ...]]:
-    if samples.references is None:
-        raise UserError(f"{name} compares with references, and none are given")
-    if len(samples.references) != len(samples):
-        raise UserError(f"{name}: {len(samples.references)} references for {len(samples)} texts")
-    out = []
-    for i, given in enumerate(samples.references):
-        texts = (given,) if isinstance(given, str) else tuple(given)
-        if not texts or any(not isinstance(t, str) or not t.strip() for t in texts):
-            raise UserError(
-                f"{name}: row {i + 1} has an empty reference ({list(texts)!r:.60}); leave such "
-                "rows out, or give them a text"
-            )
-        out.append(texts)
-    return out
-
-
-def _prompts(name: str, samples: Samples) -> Sequence[str]:
-    if samples.prompts is None:
-        raise UserError(f"{name} reads the prompts, and none are given")
-    if len(samples.prompts) != len(samples):
-        raise UserError(f"{name}: {len(samples.prompts)} prompts for {len(samples)} texts")
-    return samples.prompts
-
-
-def _column(name: str, samples: Samples, column: str) -> Sequence[Any]:
-    if column not in samples.columns:
-        raise UserError(f"{name} reads the column {column!r}; there are {sorted(samples.columns)}")
-    values = samples.columns[column]
-    if len(values) != len(samples):
-        raise UserError(f"{name}: {len(values)} values of {column!r} for {len(samples)} texts")
-    return values
 
 
 def frozen(value: Any) -> Any:
