@@ -1,5 +1,5 @@
-"""Half of a surrogate pair in text, as cut JSON has it: Python holds it, and nothing can write, hash
-or tokenize it."""
+"""Half of a surrogate pair in text, as cut JSON has it: Python holds it, but it cannot be written,
+hashed or tokenized."""
 
 from __future__ import annotations
 

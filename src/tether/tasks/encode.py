@@ -12,7 +12,7 @@ from tether.config.run import DataSettings
 from tether.models.tokenizing import decode, encode_answers, encode_prompt
 from tether.rewards.batch import Prompt, text_of
 from tether.tasks.prompts import Frame, bare_ids, cut, frame, shown, specials
-from tether.tasks.reading import Table, utf8_text
+from tether.tasks.reading import Table, utf8, utf8_text
 from tether.tasks.task import Task
 
 
@@ -164,6 +164,7 @@ def _prompt(value: Any, row: int, column: str) -> Prompt:
     if isinstance(value, str):
         return utf8_text(value, row, column)
     if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
+        utf8(value, row, column)
         if all("role" in m and "content" in m for m in value):
             # parquet fills fields that only some messages have with None
             return [{k: v for k, v in m.items() if v is not None} for m in value]

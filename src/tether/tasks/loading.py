@@ -78,6 +78,8 @@ def _apart(found: dict[str, Rows]) -> dict[str, Rows]:
     """Splits of which no two have a key in common: the test split stays whole, validation loses
     what is in it, training what is in either. Each is noted, with the hash of what is left."""
     keys = {name: set(r.keys or ()) for name, r in found.items()}
+    all_rows = sum(map(len, found.values()))
+    differ = len(set().union(*keys.values()))
     out = dict(found)
     for name, others in (("validation", ("test",)), ("train", ("test", "validation"))):
         for other in others:
@@ -85,9 +87,17 @@ def _apart(found: dict[str, Rows]) -> dict[str, Rows]:
                 out[name] = out[name].without(keys[other], f"removed_also_in_{other}")
     for name, r in out.items():
         if not len(r):
-            raise UserError(f"data: no row of the {name} split is left: all are in another split")
+            raise UserError(
+                f"data: no row of the {name} split is left: its {len(found[name])} rows are in "
+                f"another split too. {_equal(all_rows, differ)}, case and white space aside; give "
+                "rows that differ, or hold out fewer (data.validation_rows, data.test_rows)"
+            )
         out[name] = replace(r, notes={**r.notes, "sha256": r.digest()})
     return out
+
+
+def _equal(rows: int, differ: int) -> str:
+    return f"All {rows} rows are equal" if differ == 1 else f"Of {rows} rows {differ} differ"
 
 
 def load_task(

@@ -26,7 +26,7 @@ from tether.tasks.environment import SingleTurn
 from tether.tasks.loading import check_columns, load_task
 from tether.tethers.base import Tether
 from tether.train.agent import Agent
-from tether.train.human import load_human
+from tether.train.human import check_domains, load_human
 from tether.train.optimizer import MasterOptimizer
 from tether.train.own_texts import check_own_texts, load_own_texts
 from tether.train.refuse import refuse, steps_of
@@ -71,6 +71,7 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
     for rewards in (parts.rewards, parts.judges):
         if rewards is not None:
             rewards.check(columns)
+    check_domains(settings.evaluation)
 
 
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:

@@ -34,6 +34,7 @@ from tether.reports.reward_models import told
 from tether.rewards.tfidf import fit_tfidf
 from tether.tasks.loading import splits
 from tether.tasks.preferences import load_pairs
+from tether.tasks.reading import utf8
 from tether.train.disk import guarded
 from tether.train.head_fit import fit, part_of, start_classifier
 from tether.train.lock import writing
@@ -112,6 +113,11 @@ class _ClassJob:
             )
         self.settings = settings
         found = splits(settings.data)
+        for table, numbers in found.values():
+            for value, row in zip(table[column], numbers, strict=True):
+                if value is None:
+                    raise UserError(f"data: row {row}, column {column!r} holds None, expected text")
+                utf8(value, row, column)
         train, _ = found["train"]
         rows = part_of(len(train[column]), settings.half, settings.share)
         self.texts = [str(t) for t in train[column][rows]]
