@@ -198,6 +198,11 @@ class Metric(ABC):
         """Dataset columns that it reads beside the references."""
         return ()
 
+    def refuses(self, row: Row) -> str:
+        """What is wrong with the columns of a row (`row.extra`), said of the row; empty = nothing.
+        Asked before anything is loaded, where this is a reward."""
+        return ""
+
     def check(self) -> None:  # noqa: B027 - most metrics have nothing to check
         """Raise UserError for what can be known to fail before anything expensive starts."""
 
@@ -248,13 +253,17 @@ class Metric(ABC):
         prompts: Sequence[str | None] = [None] * n
         if self.needs_prompts:
             prompts = prompts_given(named, samples)
-        return [
+        rows = [
             Row(
                 texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra),
                 named,
             )
             for i in range(n)
         ]  # fmt: skip
+        for i, row in enumerate(rows if extra else ()):
+            if why := self.refuses(row):
+                raise UserError(f"{named}: row {i + 1} {why}")
+        return rows
 
     def _scores(self, rows: Sequence[Row]) -> list[Scored]:
         found: dict[Row, Scored] = {}
@@ -280,6 +289,13 @@ def frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(frozen(v) for v in value)
     return value
+
+
+def shown(value: Any) -> str:
+    """A frozen value as it was given, for messages."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
 
 
 def signature(name: str, version: str, settings: Mapping[str, Any]) -> str:

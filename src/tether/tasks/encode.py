@@ -56,6 +56,19 @@ def make_task(
     return Task(prompts, references, columns, raw, [rows[i] for i in keep], notes, name)
 
 
+def check_texts(table: Table, rows: Sequence[int], settings: DataSettings) -> None:
+    """What `make_task` asks of the values, without a tokenizer. Raises UserError naming the row."""
+    if settings.text is not None:
+        for value, row in zip(table[settings.text], rows, strict=True):
+            _text(value, row, settings.text)
+        return
+    for value, row in zip(table[settings.prompt], rows, strict=True):
+        _prompt(value, row, settings.prompt)
+    if settings.reference is not None:
+        for value, row in zip(table[settings.reference], rows, strict=True):
+            _reference(value, row, settings.reference)
+
+
 Made = tuple[list[int], list[list[int]], list[Prompt], list[list[int]] | None]
 """kept rows, prompt ids, raw prompts, reference ids"""
 
