@@ -199,7 +199,7 @@ def test_metrics_are_parts_of_a_configuration() -> None:
     assert dump(made, "metric") == {**full, "stemmer": True}
     with pytest.raises(UserError, match="did you mean 'rouge_l'"):
         build("metric", "rouge_ll")
-    with pytest.raises(UserError, match="'perplexity' is measured by every evaluation"):
+    with pytest.raises(UserError, match="'perplexity' is measured from a model's scores, not from"):
         check("metric", "perplexity")
 
 
