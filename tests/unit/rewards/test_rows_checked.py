@@ -18,6 +18,7 @@ from tether.rewards.batch import RewardBatch
 from tether.rewards.combine import RewardSet
 from tether.rewards.concept_preference import ConceptPreference
 from tether.rewards.metric import MetricReward
+from tether.studies.compare import check_inputs, from_recipes
 
 
 def metric(name: str, **more: Any) -> dict[str, Any]:
@@ -115,6 +116,21 @@ def test_prompts_and_completions_are_read_before_a_model(
     own = {"kind": "rehearsal", "data": {"path": path, "prompt": "prompt", "reference": "ref"}}
     with pytest.raises(UserError, match=rf"^tethers\.mine: .*{message}"):
         agent_of(settings(world, {"tethers": {"mine": own}}))
+
+
+def test_a_study_asks_for_each_way_of_training(tmp_path: Path) -> None:
+    """Training rows are scored by one of its methods alone, which comes second."""
+    path = write(tmp_path / "p.jsonl", {31: {"ref": None}})
+    whole = write(tmp_path / "v.jsonl", {})
+    changes = [
+        f"data.path={path}", f"data.validation={whole}", "data.reference=prompt",
+        "rewards.r.kind=metric", "rewards.r.metric=rouge_l", "rewards.r.references=ref",
+    ]  # fmt: skip
+    study = from_recipes(
+        ["supervised", "ppo"], seeds=1, folder=tmp_path / "s", overrides=[f"--{c}" for c in changes]
+    )
+    with pytest.raises(UserError, match="row 31 of the data has no reference"):
+        check_inputs(study)
 
 
 def test_rows_without_a_reference_may_be_left_out(world: Path, tmp_path: Path) -> None:
