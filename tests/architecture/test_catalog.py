@@ -78,8 +78,8 @@ def test_every_recipe_function_has_a_name() -> None:
 
 
 def test_every_file_of_metrics_is_named() -> None:
-    """But for what several of them share: the seam, words, tables."""
-    shared = {"__init__", "base", "words", "text", "irregular", "sentence_pairs"}
+    """But for what several of them share: the seam, what it is given, words, tables."""
+    shared = {"__init__", "base", "given", "words", "text", "irregular", "sentence_pairs"}
     files = {f.stem for f in (SRC / "tether" / "metrics").glob("*.py")} - shared
     places = [a.split(":")[0].rsplit(".", 1) for a in CATALOG["metric"].values()]
     assert files == {name for folder, name in places if folder == "tether.metrics"}

@@ -75,6 +75,14 @@ def test_non_finite_numbers_are_null_and_counted(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "samples.jsonl").read_text()) == {"score": None}
 
 
+def test_half_a_surrogate_pair_that_a_reward_logs_ends_no_run(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    files.sample(extra={"note": "a\ud83d", "more": "größer"})
+    files.close()
+    kept = json.loads((tmp_path / "samples.jsonl").read_text(encoding="utf-8"))
+    assert kept == {"extra": {"note": "a?", "more": "größer"}}
+
+
 def test_no_mirror_sees_a_non_finite_number(world: Path, monkeypatch: Any) -> None:
     seen: list[str] = []
     monkeypatch.setattr(

@@ -221,8 +221,8 @@ def _part(hint: PartType, value: Any, place: Place, construct: bool) -> Any:
         raise UserError(f"{place.path}{_from(place)} must be of kind '{hint.kind}', not '{kind}'")
     if kind in CATALOG[hint.family] and kind not in kinds(hint.family):
         raise UserError(
-            f"{place.path}{_from(place)}: '{kind}' is measured by every evaluation from a model's "
-            f"scores; choose another {hint.family}"
+            f"{place.path}{_from(place)}: '{kind}' is measured from a model's scores, not from "
+            f"texts; choose another {hint.family}"
         )
     if not construct:
         description = part_description(hint.family, kind, str(place))

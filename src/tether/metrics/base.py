@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from tether.config.describe import plain
 from tether.config.errors import UserError
+from tether.metrics.given import column_given, prompts_given, references_given, texts_given
 
 Scored: TypeAlias = tuple[float, ...]
 """Value of one row, then its parts in the order of `Metric.parts`."""
@@ -202,6 +203,11 @@ class Metric(ABC):
         """Dataset columns that it reads beside the references."""
         return ()
 
+    def refuses(self, row: Row) -> str:
+        """What is wrong with the columns of a row (`row.extra`), said of the row; empty = nothing.
+        Asked before anything is loaded, where this is a reward."""
+        return ""
+
     def check(self) -> None:  # noqa: B027 - most metrics have nothing to check
         """Raise UserError for what can be known to fail before anything expensive starts."""
 
@@ -223,8 +229,8 @@ class Metric(ABC):
         return value if self.higher_is_better else -value
 
     def __call__(self, samples: Samples) -> MetricResult:
-        """Measure. Raises UserError: references, prompts or columns are missing, or a row's
-        references are empty."""
+        """Measure. Raises UserError: references, prompts or columns are missing, a row's references
+        are empty, or there is no text where one is expected."""
         rows = self.rows(samples)
         scores = self._scores(rows) if self.per_sample else []
         of_corpus: Scored = ()
@@ -243,22 +249,26 @@ class Metric(ABC):
 
     def rows(self, samples: Samples) -> list[Row]:
         """The samples with what this metric reads, checked."""
-        n = len(samples)
+        named, n = self.name or type(self).__name__, len(samples)
+        texts = texts_given(named, samples)
         references: list[tuple[str, ...]] = [()] * n
         if self.needs_references:
-            references = _references(self.name, samples)
-        extra = [_column(self.name, samples, c) for c in self.columns()]
+            references = references_given(named, samples)
+        extra = [column_given(named, samples, c) for c in self.columns()]
         prompts: Sequence[str | None] = [None] * n
         if self.needs_prompts:
-            prompts = _prompts(self.name, samples)
-        named = self.name or type(self).__name__
-        return [
+            prompts = prompts_given(named, samples)
+        rows = [
             Row(
-                samples.texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra),
+                texts[i], references[i], prompts[i], tuple(frozen(c[i]) for c in extra),
                 named,
             )
             for i in range(n)
         ]  # fmt: skip
+        for i, row in enumerate(rows if extra else ()):
+            if why := self.refuses(row):
+                raise UserError(f"{named}: row {i + 1} {why}")
+        return rows
 
     def _scores(self, rows: Sequence[Row]) -> list[Scored]:
         found: dict[Row, Scored] = {}
@@ -275,40 +285,6 @@ class Metric(ABC):
         return [found[r] for r in rows]
 
 
-def _references(name: str, samples: Samples) -> list[tuple[str, ...]]:
-    if samples.references is None:
-        raise UserError(f"{name} compares with references, and none are given")
-    if len(samples.references) != len(samples):
-        raise UserError(f"{name}: {len(samples.references)} references for {len(samples)} texts")
-    out = []
-    for i, given in enumerate(samples.references):
-        texts = (given,) if isinstance(given, str) else tuple(given)
-        if not texts or any(not isinstance(t, str) or not t.strip() for t in texts):
-            raise UserError(
-                f"{name}: row {i + 1} has an empty reference ({list(texts)!r:.60}); leave such "
-                "rows out, or give them a text"
-            )
-        out.append(texts)
-    return out
-
-
-def _prompts(name: str, samples: Samples) -> Sequence[str]:
-    if samples.prompts is None:
-        raise UserError(f"{name} reads the prompts, and none are given")
-    if len(samples.prompts) != len(samples):
-        raise UserError(f"{name}: {len(samples.prompts)} prompts for {len(samples)} texts")
-    return samples.prompts
-
-
-def _column(name: str, samples: Samples, column: str) -> Sequence[Any]:
-    if column not in samples.columns:
-        raise UserError(f"{name} reads the column {column!r}; there are {sorted(samples.columns)}")
-    values = samples.columns[column]
-    if len(values) != len(samples):
-        raise UserError(f"{name}: {len(values)} values of {column!r} for {len(samples)} texts")
-    return values
-
-
 def frozen(value: Any) -> Any:
     """Lists and arrays as tuples and mappings as tuples of pairs, at every depth: hashable."""
     if hasattr(value, "tolist"):
@@ -318,6 +294,13 @@ def frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(frozen(v) for v in value)
     return value
+
+
+def shown(value: Any) -> str:
+    """A frozen value as it was given, for messages."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
 
 
 def signature(name: str, version: str, settings: Mapping[str, Any]) -> str:

@@ -184,7 +184,8 @@ class CiderD(Metric):
             self._similarity(text, r) * math.exp(-((text[2] - r[2]) ** 2) / (2 * self.sigma**2))
             for r in references
         )
-        return 10.0 * total / (self.order * len(references))
+        # rounding of a cosine of equal texts may pass 1
+        return min(10.0 * total / (self.order * len(references)), self.bounds[1])
 
     def _similarity(self, text: _Vector, reference: _Vector) -> float:
         """Sum over n of the clipped cosine."""

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from tether.config.errors import UserError
-from tether.metrics.base import Metric, Row, Samples, Scored, missing
+from tether.metrics.base import Metric, Row, Scored, missing, shown
 from tether.metrics.irregular import BASE
 from tether.metrics.words import words
 
@@ -77,16 +76,11 @@ class Coverage(Metric):
     def check(self) -> None:
         _stemmer()
 
-    def rows(self, samples: Samples) -> list[Row]:
-        rows = super().rows(samples)
-        for i, row in enumerate(rows):
-            given = row.extra[0]
-            if not isinstance(given, tuple) or not given or not all(map(_is_word, given)):
-                raise UserError(
-                    f"coverage: row {i + 1} holds {samples.columns[self.concepts][i]!r:.60} in "
-                    f"{self.concepts!r}, expected a list of concepts"
-                )
-        return rows
+    def refuses(self, row: Row) -> str:
+        given = row.extra[0]
+        if isinstance(given, tuple) and given and all(map(_is_word, given)):
+            return ""
+        return f"holds {shown(given):.60} in {self.concepts!r}, expected a list of concepts"
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         out: list[Scored] = []

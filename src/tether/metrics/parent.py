@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from tether.config.errors import UserError
-from tether.metrics.base import Metric, Row, Samples, Scored
+from tether.metrics.base import Metric, Row, Scored, shown
 from tether.metrics.text import ngrams
 from tether.metrics.words import tokens
 
@@ -68,16 +68,14 @@ class Parent(Metric):
                 f"and smoothing {self.smoothing} in (0, 1)"
             )
 
-    def rows(self, samples: Samples) -> list[Row]:
-        rows = super().rows(samples)
-        for i, row in enumerate(rows):
-            if _values(row.extra[0], i + 1):
-                continue
-            raise UserError(
-                f"parent: row {i + 1} has no table in {self.table!r} "
-                f"({samples.columns[self.table][i]!r:.60}); entries are [attribute, value]"
-            )
-        return rows
+    def refuses(self, row: Row) -> str:
+        try:
+            if _values(row.extra[0]):
+                return ""
+        except _NotATable as e:
+            return str(e)
+        table = shown(row.extra[0])
+        return f"has no table in {self.table!r} ({table:.60}); entries are [attribute, value]"
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         return [self._row(r) for r in rows]
@@ -86,7 +84,7 @@ class Parent(Metric):
         text = self._words(row.text, self.tokens)
         if not text:
             return (0.0, 0.0, 0.0)
-        values = [self._words(v, self.tokens) for v in _values(row.extra[0], 0)]
+        values = [self._words(v, self.tokens) for v in _values(row.extra[0])]
         values = [v for v in values if v]
         told = [_common(v, text) / len(v) for v in values]
         table_recall = (math.fsum(told) / len(told) if told else 0.0) or self.smoothing
@@ -154,34 +152,38 @@ def _common(a: Words, b: Words) -> int:
     return row[-1]
 
 
-def _values(table: Any, row: int) -> list[str]:
+class _NotATable(ValueError):
+    """What is wrong, said of the row."""
+
+
+def _values(table: Any) -> list[str]:
     """The text of each entry that is compared, of a table that `frozen` has been at (a mapping is
-    its pairs by then). Raises UserError with the row's number."""
+    its pairs by then). Raises _NotATable."""
     if table is not None and not isinstance(table, tuple):
-        raise _not_a_table(table, row)
+        raise _not_a_table(table)
     out = []
     for entry in table or ():
         parts = entry if isinstance(entry, tuple) else (entry,)
         if not 1 <= len(parts) <= 3 or (len(parts) == 1 and parts is entry):
-            raise _not_a_table(entry, row)
-        texts = [_part(p, entry, row) for p in parts]
+            raise _not_a_table(entry)
+        texts = [_part(p, entry) for p in parts]
         out.append(f"{texts[0]} {texts[2]}" if len(texts) == 3 else texts[-1])
     return [v for v in out if v.strip()]
 
 
-def _part(value: Any, entry: Any, row: int) -> str:
+def _part(value: Any, entry: Any) -> str:
     """Text of an attribute or value: nested lists and mappings have none of their own."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and math.isfinite(value):
         return str(value)
-    raise _not_a_table(entry, row)
+    raise _not_a_table(entry)
 
 
-def _not_a_table(found: Any, row: int) -> UserError:
-    return UserError(
-        f"parent: row {row} holds {found!r:.60} as a table or an entry of one; a table is a list "
-        "of entries [attribute, value], [head, relation, tail] or a value, each text or a number"
+def _not_a_table(found: Any) -> _NotATable:
+    return _NotATable(
+        f"holds {shown(found):.60} as a table or an entry of one; a table is a list of entries "
+        "[attribute, value], [head, relation, tail] or a value, each text or a number"
     )
 
 

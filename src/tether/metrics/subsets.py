@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tether.config.errors import UserError
 from tether.metrics.base import Metric, MetricResult, Row, Samples, Scored
 from tether.metrics.parent import Parent
 from tether.metrics.translation import SacreBleu
@@ -56,17 +55,16 @@ class _ByOverlap(Metric):
     def prepare(self) -> None:
         self.inner.prepare()
 
-    def rows(self, samples: Samples) -> list[Row]:
-        self.inner.rows(samples)  # what the inner metric has to say about them
-        rows = super().rows(samples)
-        for i, row in enumerate(rows):
-            # 1 and 1.0 are equal to True: a CSV has them where a value is missing elsewhere
-            if row.extra[-1] not in (True, False, None):
-                raise UserError(
-                    f"{self.name}: row {i + 1} holds {row.extra[-1]!r:.40} in {self.column!r},"
-                    " expected true (or 1), false (or 0) or nothing"
-                )
-        return rows
+    def refuses(self, row: Row) -> str:
+        if row.extra[:-1] and (why := self.inner.refuses(_plain([row])[0])):
+            return why
+        # 1 and 1.0 are equal to True: a CSV has them where a value is missing elsewhere
+        if row.extra[-1] in (True, False, None):
+            return ""
+        return (
+            f"holds {row.extra[-1]!r:.40} in {self.column!r}, expected true (or 1), false (or 0) "
+            "or nothing"
+        )
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         return self.inner.score(_plain(rows))

@@ -72,7 +72,9 @@ class _Sacre(Metric):
 
     def score(self, rows: Sequence[Row]) -> Sequence[Scored]:
         sentence, _ = self._pair()
-        return [(sentence.sentence_score(r.text, list(r.references)).score / 100.0,) for r in rows]
+        return [
+            (self._share(sentence.sentence_score(r.text, list(r.references)).score),) for r in rows
+        ]
 
     def corpus(self, rows: Sequence[Row], scores: Sequence[Scored]) -> Scored:
         _, corpus = self._pair()
@@ -80,7 +82,12 @@ class _Sacre(Metric):
         streams = [
             [r.references[i] if i < len(r.references) else None for r in rows] for i in range(most)
         ]
-        return (corpus.corpus_score([r.text for r in rows], streams).score / 100.0,)
+        return (self._share(corpus.corpus_score([r.text for r in rows], streams).score),)
+
+    def _share(self, score: float) -> float:
+        """The library's number / 100. Its rounding makes 100.00000000000004 of equal texts: never
+        above the largest value that the metric states."""
+        return min(score / 100.0, self.bounds[1])
 
 
 @dataclass

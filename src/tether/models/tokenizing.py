@@ -10,6 +10,7 @@ from jinja2 import TemplateError
 from torch import Tensor
 
 from tether.config.errors import UserError
+from tether.config.half_pairs import HALF_PAIR, half_pair_within
 
 Message = dict[str, Any]
 Prompt = str | Sequence[Message]
@@ -35,8 +36,11 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> list[int]:
     its chat template up to the assistant's turn.
 
     An empty prompt is the start token (else EOS): a model needs something to read.
-    Raises UserError for messages where the tokenizer has no chat template.
+    Raises UserError for messages where the tokenizer has no chat template, and for half of a
+    surrogate pair (of a terminal too: bytes that are no UTF-8).
     """
+    if (at := half_pair_within(prompt)) is not None:
+        raise UserError(f"prompt {prompt!r:.60}: character {at} is {HALF_PAIR}; write it whole")
     if isinstance(prompt, str):
         ids = list(tokenizer(prompt)["input_ids"])
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -56,6 +56,11 @@ class Reward:
     def needs(self) -> tuple[str, ...]:
         """Dataset columns that must exist; checked before any model is loaded."""
         return ()
+
+    def lacks(self, row: Mapping[str, Any]) -> str:
+        """What is wrong with a row's columns (those of `needs`), said of the row; empty = nothing.
+        Asked of every row of the data before any model is loaded."""
+        return ""
 
     def check(self) -> None:
         """Raise UserError for what can be known to fail before anything expensive starts."""

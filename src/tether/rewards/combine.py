@@ -147,6 +147,24 @@ class RewardSet:
                     hint = f"did you mean {close!r}?" if close else f"there are {there}"
                     raise UserError(f"{label(name, reward)} needs the column {column!r}; {hint}")
 
+    def check_rows(self, table: Mapping[str, Sequence[Any]], numbers: Sequence[int]) -> None:
+        """That every row has what the rewards read. numbers: of the rows in their source. Raises
+        UserError naming the first row without, and how many there are."""
+        for name, reward in self.rewards.items():
+            wanted = reward.needs()
+            if gone := [c for c in wanted if c not in table]:
+                raise UserError(
+                    f"{label(name, reward)} needs the column {gone[0]!r}; there are {list(table)}"
+                )
+            bad: list[tuple[int, str]] = []
+            for i, number in enumerate(numbers if wanted else ()):
+                if why := reward.lacks({c: table[c][i] for c in wanted}):
+                    bad.append((number, why))
+            if bad:
+                number, why = min(bad)
+                more = f" ({len(bad) - 1} further rows are no better)" if len(bad) > 1 else ""
+                raise UserError(f"{label(name, reward)}: row {number} of the data {why}{more}")
+
     def prepare(self) -> None:
         """Load learned rewards."""
         for reward in self.rewards.values():

@@ -9,7 +9,7 @@ preference is any reward here: a classifier, or a function.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,15 @@ class ConceptPreference(Reward):
         others = self._overlap.needs() if self.meteor_coef else ()
         return (self.concepts, *self.preference.needs(), *others)
 
+    def lacks(self, row: Mapping[str, Any]) -> str:
+        given = row[self.concepts]
+        if given is None and self.missing == "drop":
+            return ""
+        if not isinstance(given, list | tuple) or not all(isinstance(c, str) for c in given):
+            mend = "; or leave such rows out with missing: drop" if given is None else ""
+            return f"holds {given!r:.60} in {self.concepts!r}, expected a list of concepts{mend}"
+        return self.preference.lacks(row) or (self._overlap.lacks(row) if self.meteor_coef else "")
+
     def check(self) -> None:
         if self.concept_penalty_coef < 0:
             raise UserError(
@@ -90,7 +99,7 @@ class ConceptPreference(Reward):
         for text, concepts, p, m in zip(
             batch.texts, batch.columns[self.concepts], liked, overlap, strict=True
         ):
-            if p is None or m is None:
+            if p is None or m is None or (concepts is None and self.missing == "drop"):
                 out.append(None)
                 continue
             if float(p) < 0:

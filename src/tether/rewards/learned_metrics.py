@@ -162,6 +162,15 @@ class IntentAccuracy(_Learned):
     def prepare(self) -> None:
         self.classifier.prepare()
 
+    def refuses(self, row: Row) -> str:
+        value = _first(row.extra[0])
+        if isinstance(value, str) or (isinstance(value, int) and value >= self.first):
+            return ""  # whether the classifier has it is known once it is loaded
+        return (
+            f"asks for the intent {value!r:.40} in {self.intent!r}, expected the name of a label "
+            f"or its number, counted from {self.first}"
+        )
+
     def rows(self, samples: Samples) -> list[Row]:
         rows = super().rows(samples)
         if rows:
@@ -181,9 +190,7 @@ class IntentAccuracy(_Learned):
         ]
 
     def _wanted(self, row: Row, names: list[str], i: int) -> int:
-        value: Any = row.extra[0]
-        if isinstance(value, tuple) and value:
-            value = value[0]
+        value = _first(row.extra[0])
         if isinstance(value, str) and value in names:
             return names.index(value)
         if isinstance(value, int) and 0 <= value - self.first < len(names):
@@ -200,6 +207,11 @@ class IntentAccuracy(_Learned):
             return row.prompt + row.text
         turns = [t for t in row.prompt.split(self.turn_end) if t.strip()]
         return (turns[-1] if turns else "") + row.text
+
+
+def _first(value: Any) -> Any:
+    """Of several intents the first."""
+    return value[0] if isinstance(value, tuple) and value else value
 
 
 def _batch(rows: Sequence[Row]) -> RewardBatch:

@@ -8,12 +8,13 @@ row the metric decides what to make of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tether.config.errors import UserError
-from tether.metrics.base import Metric, Samples
+from tether.config.half_pairs import HALF_PAIR, half_pair_within
+from tether.metrics.base import Metric, Row, Samples, frozen
 from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
 
@@ -55,6 +56,36 @@ class MetricReward(Reward):
         own = (self.references,) if metric.needs_references else ()
         return tuple(dict.fromkeys((*own, *metric.columns(), *self.where)))
 
+    def lacks(self, row: Mapping[str, Any]) -> str:
+        metric, drop = self._metric(), self.missing == "drop"
+        if any(row[column] != value for column, value in self.where.items()):
+            return ""  # it is not measured
+        if metric.needs_references:
+            value = row[self.references]
+            if not _is_texts(value):
+                return (
+                    f"holds {value!r:.60} in {self.references!r}, expected a text or a list of "
+                    "texts (references)"
+                )
+            if not texts_of(value):
+                empty = f"has no reference in {self.references!r} ({value!r:.60})"
+                return "" if drop else f"{empty}{_MEND}"
+            if (at := half_pair_within(texts_of(value))) is not None:
+                return f"holds text in {self.references!r} whose character {at} is {HALF_PAIR}"
+        values = {c: row[c] for c in metric.columns()}
+        why = self._refused(values)
+        if why and None in values.values():
+            return "" if drop else f"{why}{_MEND}"
+        if not why and (at := half_pair_within(values)) is not None:
+            return f"holds text in {' or '.join(values)} whose character {at} is {HALF_PAIR}"
+        return why
+
+    def _refused(self, values: Mapping[str, Any]) -> str:
+        """Why the metric cannot read a row's columns."""
+        if not values:
+            return ""
+        return self._metric().refuses(Row("", extra=tuple(frozen(v) for v in values.values())))
+
     def check(self) -> None:
         """What the metric needs is there (packages, WordNet, files), and it can be a reward."""
         metric = self._metric()
@@ -80,6 +111,8 @@ class MetricReward(Reward):
                 raise UserError(f"reward {self.source}: there is no column {self.references!r}")
             if self.missing == "drop":
                 kept = [i for i in kept if texts_of(given[i])]
+        if self.missing == "drop":
+            kept = [i for i in kept if not self._without(batch, i)]
         if kept:
             result = metric(self.samples(batch, kept))
             assert result.per_sample is not None
@@ -96,6 +129,12 @@ class MetricReward(Reward):
                 return False
         return True
 
+    def _without(self, batch: RewardBatch, i: int) -> bool:
+        """Whether row i has nothing in a column that the metric reads, and cannot do without."""
+        names = [c for c in self._metric().columns() if c in batch.columns]
+        values = {c: batch.columns[c][i] for c in names}
+        return None in values.values() and bool(self._refused(values))
+
     def samples(self, batch: RewardBatch, rows: Sequence[int]) -> Samples:
         """What the metric reads of these rows of the batch."""
         metric = self._metric()
@@ -109,6 +148,19 @@ class MetricReward(Reward):
             c: [batch.columns[c][i] for i in rows] for c in metric.columns() if c in batch.columns
         }
         return Samples(texts, references, [prompts[i] for i in rows], columns)
+
+
+_MEND = "; mend it, or leave such rows out with missing: drop"
+"""What is missing may be left out; what cannot be read may not."""
+
+
+def _is_texts(value: Any) -> bool:
+    """Whether a reference column's value is text, a list of texts, or nothing."""
+    if value is None or isinstance(value, str):
+        return True
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return isinstance(value, list | tuple) and all(x is None or isinstance(x, str) for x in value)
 
 
 def texts_of(value: Any) -> list[str]:

@@ -234,7 +234,8 @@ def check_inputs(study: Study) -> None:
     seen = set()
     for job in plan(study):
         parts = build_parts(job.settings)
-        data = (repr(job.settings.data), repr(job.settings.rewards), repr(job.settings.judges))
+        s, scored = job.settings, parts.algorithm.uses_rewards  # then the training rows are too
+        data = (repr(s.data), repr(s.rewards), repr(s.judges), scored)
         if data not in seen:
             seen.add(data)
             check_data(job.settings, parts)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, texts, value
+from tether.tasks.definition import Example, Row, TaskDefinition, texts, unusable, value
 
 CLASSIFIER = "rajkumarrrk/roberta-daily-dialog-intent-classifier"
 """RL4LMs' classifier of the four intents."""
@@ -69,9 +69,12 @@ class DailyDialog(TaskDefinition):
                     f"data: row {number} has {len(said)} utterances, {len(intents)} acts and "
                     f"{len(emotions)} emotions; there must be as many of each"
                 )
+            if len(said) <= self.context_size:
+                yield unusable(number, "too_short")
             for at in range(self.context_size, len(said)):
                 before = said[at - self.context_size : at]
                 if not said[at]:
+                    yield unusable(number, "empty_utterance")
                     continue
                 columns = {"context": before, "intent": intents[at], "emotion": emotions[at]}
                 prompt = f"{self.mark.join(before)} {self.mark}"

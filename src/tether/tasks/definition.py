@@ -36,6 +36,8 @@ class Example:
     """What rewards and metrics read beside prompt and references."""
     key: str = ""
     """What makes two examples the same one, for the overlap of splits; default: the prompt."""
+    dropped: str = ""
+    """Why it is none after all: the split leaves it out and notes how many as `dropped_<this>`."""
 
     @property
     def identity(self) -> str:
@@ -88,7 +90,8 @@ class TaskDefinition(ABC):
 
     @abstractmethod
     def examples(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Example]:
-        """Examples of one split in the order of its rows. rows: (number from 1, row).
+        """Examples of one split in the order of its rows. rows: (number from 1, row). A row that
+        gives none is an example that says why (`unusable`), so that it is counted.
 
         Raises UserError naming the row that cannot be read.
         """
@@ -120,6 +123,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 """Our split -> what it is called in the field."""
+
+
+def unusable(number: int, why: str) -> Example:
+    """A row that gives no example. why: the end of its note, `dropped_<why>`."""
+    return Example(number, "", [], dropped=why)
 
 
 def distinct(texts: Iterable[Any]) -> list[str]:

@@ -12,7 +12,7 @@ from tether.config.run import DataSettings
 from tether.models.tokenizing import decode, encode_answers, encode_prompt
 from tether.rewards.batch import Prompt, text_of
 from tether.tasks.prompts import Frame, bare_ids, cut, frame, shown, specials
-from tether.tasks.reading import Table, utf8_text
+from tether.tasks.reading import Table, utf8, utf8_text
 from tether.tasks.task import Task
 
 
@@ -54,6 +54,19 @@ def make_task(
         notes["prompts_repeated"] = twice
     columns = take(table, keep)
     return Task(prompts, references, columns, raw, [rows[i] for i in keep], notes, name)
+
+
+def check_texts(table: Table, rows: Sequence[int], settings: DataSettings) -> None:
+    """What `make_task` asks of the values, without a tokenizer. Raises UserError naming the row."""
+    if settings.text is not None:
+        for value, row in zip(table[settings.text], rows, strict=True):
+            _text(value, row, settings.text)
+        return
+    for value, row in zip(table[settings.prompt], rows, strict=True):
+        _prompt(value, row, settings.prompt)
+    if settings.reference is not None:
+        for value, row in zip(table[settings.reference], rows, strict=True):
+            _reference(value, row, settings.reference)
 
 
 Made = tuple[list[int], list[list[int]], list[Prompt], list[list[int]] | None]
@@ -164,6 +177,7 @@ def _prompt(value: Any, row: int, column: str) -> Prompt:
     if isinstance(value, str):
         return utf8_text(value, row, column)
     if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
+        utf8(value, row, column)
         if all("role" in m and "content" in m for m in value):
             # parquet fills fields that only some messages have with None
             return [{k: v for k, v in m.items() if v is not None} for m in value]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, text, value
+from tether.tasks.definition import Example, Row, TaskDefinition, text, unusable, value
 
 
 @dataclass(kw_only=True)
@@ -56,9 +56,11 @@ class IMDB(TaskDefinition):
             words = whole.split(" ")
             at = int(len(words) * self.share)
             prompt, rest = " ".join(words[:at]), " ".join(words[at:])
-            if prompt and rest:
-                # the reference goes on after the prompt's last word: the space is its own
-                yield Example(number, prompt, [f" {rest}"], {"label": label}, whole)
+            if not (prompt and rest):
+                yield unusable(number, "too_short")
+                continue
+            # the reference goes on after the prompt's last word: the space is its own
+            yield Example(number, prompt, [f" {rest}"], {"label": label}, whole)
 
     def trains(self, example: Example) -> bool:
         return not self.positive_only or example.columns["label"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from tether.config.errors import UserError
 from tether.config.run import DataSettings, SamplingSettings
 from tether.distributed.seeds import generator
 from tether.rewards.batch import Prompt
-from tether.tasks.encode import identity, make_task
+from tether.tasks.encode import check_texts, identity, make_task
 from tether.tasks.reading import Table
 from tether.tasks.source import Rows, Source, source_of
 from tether.tasks.task import Task
@@ -41,6 +41,27 @@ def splits(
     """
     found = _divided(source_of(settings, columns), caps)
     return {name: (rows.table, rows.numbers) for name, rows in found.items()}
+
+
+def check_rows(
+    settings: DataSettings,
+    further: Callable[[str, Table, list[int]], None] = lambda split, table, rows: None,
+) -> None:
+    """That every row of every split can be read, before a tokenizer or a model is there.
+
+    further: (split, rows, their numbers in the source) -> what else is asked of them. Rows beyond
+    `data.limit` are not asked for anything. Raises UserError naming the row, and the split or file
+    where it is none of the training source.
+    """
+    source = source_of(settings)
+    for name, rows in _divided(source, None).items():
+        try:
+            check_texts(rows.table, rows.numbers, source.settings)
+            further(name, rows.table, rows.numbers)
+        except UserError as e:
+            if name == "train" or (own := source.own(name)) is None:
+                raise
+            raise UserError(f"{e} (data.{name}: {own})") from e
 
 
 def _divided(source: Source, caps: Mapping[str, int | None] | None) -> dict[str, Rows]:
@@ -78,6 +99,8 @@ def _apart(found: dict[str, Rows]) -> dict[str, Rows]:
     """Splits of which no two have a key in common: the test split stays whole, validation loses
     what is in it, training what is in either. Each is noted, with the hash of what is left."""
     keys = {name: set(r.keys or ()) for name, r in found.items()}
+    all_rows = sum(map(len, found.values()))
+    differ = len(set().union(*keys.values()))
     out = dict(found)
     for name, others in (("validation", ("test",)), ("train", ("test", "validation"))):
         for other in others:
@@ -85,9 +108,17 @@ def _apart(found: dict[str, Rows]) -> dict[str, Rows]:
                 out[name] = out[name].without(keys[other], f"removed_also_in_{other}")
     for name, r in out.items():
         if not len(r):
-            raise UserError(f"data: no row of the {name} split is left: all are in another split")
+            raise UserError(
+                f"data: no row of the {name} split is left: its {len(found[name])} rows are in "
+                f"another split too. {_equal(all_rows, differ)}, case and white space aside; give "
+                "rows that differ, or hold out fewer (data.validation_rows, data.test_rows)"
+            )
         out[name] = replace(r, notes={**r.notes, "sha256": r.digest()})
     return out
+
+
+def _equal(rows: int, differ: int) -> str:
+    return f"All {rows} rows are equal" if differ == 1 else f"Of {rows} rows {differ} differ"
 
 
 def load_task(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tether.config.errors import UserError
+from tether.config.half_pairs import HALF_PAIR, half_pair, half_pair_within
 from tether.config.nearest import nearest
 from tether.config.run import DataSettings
 
@@ -73,7 +74,7 @@ def read_file(path: Path) -> Table:
                 str(k): [None if pandas.isna(x) else x for x in frame[k].tolist()] for k in frame
             }
         opener = gzip.open if name.endswith(".gz") else open
-        with opener(path, "rt", encoding="utf-8") as f:
+        with opener(path, "rt", encoding="utf-8-sig") as f:  # Windows programs write a BOM
             if ".jsonl" in name:
                 return _records(_lines(f, path), path)
             return _records(json.load(f), path)
@@ -174,11 +175,14 @@ def _hub(settings: DataSettings, split: str) -> Table:
 
 def utf8_text(text: str, row: int, column: str) -> str:
     """Raises UserError for half of a surrogate pair, which no tokenizer can read."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as e:
-        raise UserError(
-            f"data: row {row}, column {column!r}: character {e.start + 1} is half of a surrogate "
-            "pair (text cut in the middle of a character?); mend the file"
-        ) from e
+    utf8(text, row, column)
     return text
+
+
+def utf8(value: Any, row: int, column: str) -> None:
+    """The same of the texts in any value, at every depth. Raises UserError."""
+    at = half_pair(value) if isinstance(value, str) else half_pair_within(value)
+    if at is not None:
+        raise UserError(
+            f"data: row {row}, column {column!r}: character {at} is {HALF_PAIR}; mend the file"
+        )

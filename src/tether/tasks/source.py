@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tether.config.errors import UserError
+from tether.config.half_pairs import half_pair_within
 from tether.config.nearest import nearest
 from tether.config.parts import build
 from tether.config.run import DataSettings
 from tether.rewards.batch import ARGUMENTS
 from tether.tasks.definition import Example, Row, TaskDefinition
-from tether.tasks.reading import Table, has_split, is_file, is_local, read, read_file, size
+from tether.tasks.reading import Table, has_split, is_file, is_local, read, read_file, size, utf8
 
 BUNDLED = "mini"
 """`data.path` of the miniature set that comes with a task."""
@@ -202,22 +204,31 @@ class TaskSource(Source):
     def _rows(self, split: str) -> Rows | None:
         """Examples with references; None where no row has any."""
         if split not in self._read:
-            found = list(self.task.examples(self._raw(split)))
-            if split == "train":
-                found = [e for e in found if self.task.trains(e)]
-            if not found:
-                raise UserError(
-                    f"data.path {self.settings.path}: the {split} split gives no example of the "
-                    f"task {self.kind}"
-                )
-            kept = [e for e in found if e.references]
-            hidden = {"dropped_without_reference": len(found) - len(kept)}
-            self._read[split] = (
-                replace(_table_of(kept), notes=hidden if len(kept) < len(found) else {})
-                if kept
-                else None
-            )
+            self._read[split] = self._found(split)
         return self._read[split]
+
+    def _found(self, split: str) -> Rows | None:
+        """Examples with references, and how many were left out for what."""
+        raw = self._raw(split)
+        made = list(self.task.examples(raw))
+        _check_text(raw, made)
+        notes = Counter(f"dropped_{e.dropped}" for e in made if e.dropped)
+        found = [e for e in made if not e.dropped]
+        if split == "train":
+            used = [e for e in found if self.task.trains(e)]
+            notes["dropped_not_for_training"] = len(found) - len(used)
+            found = used
+        told = {k: n for k, n in notes.items() if n}
+        if not found:
+            why = f": {', '.join(f'{k} {n}' for k, n in told.items())}" if told else ""
+            raise UserError(
+                f"data.path {self.settings.path}: the {split} split gives no example of the "
+                f"task {self.kind}{why}"
+            )
+        kept = [e for e in found if e.references]
+        if len(kept) < len(found):
+            told["dropped_without_reference"] = len(found) - len(kept)
+        return replace(_table_of(kept), notes=told) if kept else None
 
     def _raw(self, split: str) -> list[tuple[int, Row]]:
         """(number, row) of one split, after checking the columns that the task reads."""
@@ -285,6 +296,16 @@ class TaskSource(Source):
                 f"{there}"
             )
         return rows
+
+
+def _check_text(raw: Sequence[tuple[int, Row]], examples: Iterable[Example]) -> None:
+    """Raises UserError naming the row and column of the source where the text of an example has
+    half of a surrogate pair. Columns that no example is made of do not matter."""
+    for e in examples:
+        if half_pair_within([e.prompt, e.references, e.columns, e.key]) is not None:
+            for number, row in raw:
+                for column, value in row.items():
+                    utf8(value, number, column)
 
 
 def _table_of(examples: list[Example]) -> Rows:

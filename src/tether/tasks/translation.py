@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, distinct, text
+from tether.tasks.definition import Example, Row, TaskDefinition, distinct, text, unusable
 
 
 @dataclass(kw_only=True)
@@ -58,5 +58,7 @@ class Translation(TaskDefinition):
             sentence = text(pair, number, self.source).strip()
             references = distinct([text(pair, number, self.target)])
             prompt = f"{self.prefix}{sentence}{self.suffix}"
-            if sentence and references:  # an empty side is an alignment that failed
-                yield Example(number, prompt, references, {"source": sentence}, sentence)
+            if not (sentence and references):  # an alignment that failed
+                yield unusable(number, "empty_side")
+                continue
+            yield Example(number, prompt, references, {"source": sentence}, sentence)

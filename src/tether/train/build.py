@@ -23,10 +23,11 @@ from tether.models.weight_sets import WeightSets
 from tether.rewards.combine import RewardSet
 from tether.rollout.engine import Engine
 from tether.tasks.environment import SingleTurn
-from tether.tasks.loading import check_columns, load_task
+from tether.tasks.loading import check_columns, check_rows, load_task
+from tether.tasks.reading import Table
 from tether.tethers.base import Tether
 from tether.train.agent import Agent
-from tether.train.human import load_human
+from tether.train.human import check_domains, load_human
 from tether.train.optimizer import MasterOptimizer
 from tether.train.own_texts import check_own_texts, load_own_texts
 from tether.train.refuse import refuse, steps_of
@@ -63,7 +64,7 @@ def build_parts(settings: RunSettings) -> Parts:
 
 
 def check_data(settings: RunSettings, parts: Parts) -> None:
-    """Columns and rewards, before any model is loaded (B34)."""
+    """Columns, rows and rewards, before any model is loaded (B34)."""
     if not settings.data.path:
         raise UserError("data.path is empty: give a hub id, a folder or a file (--data X)")
     columns = check_columns(settings.data)
@@ -71,6 +72,15 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
     for rewards in (parts.rewards, parts.judges):
         if rewards is not None:
             rewards.check(columns)
+    check_domains(settings.evaluation)
+
+    def scored(split: str, table: Table, rows: list[int]) -> None:
+        if split != "train" or parts.algorithm.uses_rewards:
+            parts.rewards.check_rows(table, rows)
+        if split != "train" and parts.judges is not None:
+            parts.judges.check_rows(table, rows)
+
+    check_rows(settings.data, scored)
 
 
 def build_agent(settings: RunSettings, parts: Parts, name: str = "agent") -> Agent:

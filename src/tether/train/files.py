@@ -33,7 +33,8 @@ class RunFiles:
         """The whole line or nothing of it. Raises UserError where the disk is full."""
         if not self.writes:
             return
-        f, left = self._open[name], memoryview((text + "\n").encode("utf-8"))
+        # "replace": what a reward function logs may hold half of a surrogate pair
+        f, left = self._open[name], memoryview((text + "\n").encode("utf-8", "replace"))
         start = f.seek(0, os.SEEK_END)
         with guarded(name, self.folder):
             try:

@@ -11,7 +11,7 @@ from tether.config.errors import UserError
 from tether.config.run import DataSettings, EvaluationSettings
 from tether.metrics.perplexity import answered_texts, halved_texts, whole_texts
 from tether.models.language_model import LanguageModel
-from tether.tasks.reading import read
+from tether.tasks.reading import read, utf8
 from tether.tasks.task import Task
 from tether.types import Sequences
 
@@ -54,6 +54,12 @@ def load_human(
     return HumanText(domain, labels, others)
 
 
+def check_domains(settings: EvaluationSettings) -> None:
+    """Raises UserError for texts of other domains that cannot be read."""
+    for name, path in settings.domains.items() if settings.human_rows else ():
+        _texts(Path(path), name)
+
+
 def _texts(path: Path, name: str) -> list[str]:
     """Paragraphs of a text file, or the `text` column of a dataset file."""
     where = f"evaluation.domains.{name}"
@@ -61,7 +67,7 @@ def _texts(path: Path, name: str) -> list[str]:
         raise UserError(f"{where}: there is no file {path}")
     if path.name.endswith((".txt", ".txt.gz")):
         opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8") as f:
+        with opener(path, "rt", encoding="utf-8-sig") as f:
             texts = [t.strip() for t in f.read().split("\n") if len(t.split()) >= 8]
     else:
         try:
@@ -71,6 +77,16 @@ def _texts(path: Path, name: str) -> list[str]:
         if "text" not in table:
             raise UserError(f"{where}: {path} has no column 'text' but {sorted(table)}")
         texts = list(table["text"])
+        for row, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise UserError(
+                    f"{where}: row {row} of {path} holds {text!r:.60} in the column 'text', "
+                    "expected text"
+                )
+            try:
+                utf8(text, row, "text")
+            except UserError as e:
+                raise UserError(f"{where}: {e}") from e
     if not texts:
         raise UserError(f"{where}: {path} holds no text of at least 8 words")
     return texts

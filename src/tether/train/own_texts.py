@@ -15,7 +15,7 @@ from tether.config.errors import UserError
 from tether.config.run import DataSettings, SamplingSettings
 from tether.distributed.total import rank, world_size
 from tether.models.language_model import LanguageModel
-from tether.tasks.loading import check_columns, load_task
+from tether.tasks.loading import check_columns, check_rows, load_task
 from tether.tasks.task import Task
 from tether.tethers.base import OwnData, Tether
 from tether.types import OwnText, Sequences
@@ -39,6 +39,7 @@ def check_own_texts(tethers: Mapping[str, Tether], run: DataSettings) -> None:
         try:
             _check(own.data, run)
             check_columns(own.data)
+            check_rows(rows_that_train(own.data, run))
         except UserError as e:
             raise UserError(f"tethers.{name}: {e}") from e
 

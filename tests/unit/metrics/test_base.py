@@ -161,6 +161,15 @@ def test_threads_get_their_own_rows() -> None:
         (Samples(["a"], [[]]), "row 1 has an empty reference"),
         (Samples(["a"], [["x"]]), "reads the column 'topic'"),
         (Samples(["a"], [["x"]], None, {"topic": []}), "0 values of 'topic' for 1 texts"),
+        (Samples(["a", None], [["x"]] * 2), "^counting: row 2 of the texts holds None, expected"),  # type: ignore[list-item]
+        (Samples("ab", [["x"]] * 2), "the texts are 'ab', expected a list with one entry a sample"),
+        (Samples(["a\ud83d"], [["x"]]), "row 1 of the texts: character 2 is half of a surrogate"),
+        (Samples(["a", "b"], [["x"], None]), r"row 2 has an empty reference \(\[\]\)"),  # type: ignore[list-item]
+        (Samples(["a"], [[None]]), r"row 1 has an empty reference \(\[None\]\)"),  # type: ignore[list-item]
+        (Samples(["a"], [3]), "row 1 holds 3 as references, expected a text or a list of texts"),  # type: ignore[list-item]
+        (Samples(["a"], [{"x": 1}]), "row 1 holds {'x': 1} as references"),  # type: ignore[list-item]
+        (Samples(["a", "b"], "xy"), "the references are 'xy', expected a list with one entry"),
+        (Samples(["a"], [["x\ud83d"]]), "row 1 of the references: character 2 is half of a"),
     ],
 )
 def test_wrong_input_is_one_line(given: Samples, message: str) -> None:
@@ -168,7 +177,17 @@ def test_wrong_input_is_one_line(given: Samples, message: str) -> None:
         Counting()(given)
 
 
+def test_one_text_in_the_place_of_a_list_is_one_reference() -> None:
+    """Not its characters."""
+    found = Counting().rows(Samples(["a", "b"], ["a b", ["c d"]], None, {"topic": [1, 2]}))
+    assert [r.references for r in found] == [("a b",), ("c d",)]
+    arrays = Samples(["a"], [np.array(["a b", "c"])], None, {"topic": [1]})  # type: ignore[list-item]
+    assert Counting().rows(arrays)[0].references == ("a b", "c")
+
+
 def test_prompts_of_another_number() -> None:
+    with pytest.raises(UserError, match="counting: row 1 of the prompts holds None, expected text"):
+        Nested()(Samples(["a"], [["x"]], [None], {"topic": [1]}))  # type: ignore[list-item]
     with pytest.raises(UserError, match="counting: 2 prompts for 1 texts"):
         Nested()(Samples(["a"], [["x"]], ["p", "q"], {"topic": [1]}))
 
@@ -180,7 +199,7 @@ def test_metrics_are_parts_of_a_configuration() -> None:
     assert dump(made, "metric") == {**full, "stemmer": True}
     with pytest.raises(UserError, match="did you mean 'rouge_l'"):
         build("metric", "rouge_ll")
-    with pytest.raises(UserError, match="'perplexity' is measured by every evaluation"):
+    with pytest.raises(UserError, match="'perplexity' is measured from a model's scores, not from"):
         check("metric", "perplexity")
 
 

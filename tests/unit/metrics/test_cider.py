@@ -119,3 +119,10 @@ def test_errors(tmp_path: Path) -> None:
             CiderD(frequencies=str(tmp_path / name)).check()
     with pytest.raises(UserError, match="order 0"):
         CiderD(order=0).check()
+
+
+def test_equal_texts_are_not_above_the_maximum() -> None:
+    texts = ["the two play two park", "park play two park a", "play two in chess a"]
+    found = CiderD()(Samples(texts, [[t] for t in texts])).per_sample or []
+    assert found == pytest.approx([10.0] * len(texts), abs=1e-9)
+    assert max(found) <= 10.0  # not 10.000000000000002

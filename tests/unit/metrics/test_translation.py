@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tether.config.errors import UserError
-from tether.metrics.base import Samples
+from tether.metrics.base import Metric, Samples
 from tether.metrics.translation import TER, Bleu, ChrF, SacreBleu
 
 TEXTS = ["the cat sat on the mat today", "a dog", "there is nothing here"]
@@ -89,7 +89,7 @@ def test_a_hint_of_the_library_is_given_once(capfd: pytest.CaptureFixture[str]) 
     import sys
 
     code = (
-        "from tether.metrics.base import Samples\n"
+        "from tether.metrics.base import Metric, Samples\n"
         "from tether.metrics.translation import Bleu, SacreBleu\n"
         "rows = Samples(['a cat .'] * 120, [['a cat .']] * 120)\n"
         "for metric in (SacreBleu(), SacreBleu(), Bleu()):\n"
@@ -100,3 +100,10 @@ def test_a_hint_of_the_library_is_given_once(capfd: pytest.CaptureFixture[str]) 
     said = (found.out + found.err).splitlines()
     assert sum("tokenized period" in line for line in said) == 1
     assert sum("forgot to detokenize" in line for line in said) == 1
+
+
+@pytest.mark.parametrize("metric", [Bleu(), SacreBleu(), ChrF(), ChrF(words=2)])
+def test_equal_texts_are_not_above_the_maximum(metric: Metric) -> None:
+    texts = ["the cat sat on the mat today", "there is nothing here", "a b c d e f g"]
+    result = metric(Samples(texts, [[t] for t in texts]))
+    assert result.value == 1.0 and result.per_sample == [1.0] * 3  # not 1.0000000000000004

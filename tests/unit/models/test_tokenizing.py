@@ -35,6 +35,12 @@ def test_prompts_as_text_and_as_messages() -> None:
     assert decode(tokenizer, encode_prompt(tokenizer, chat)) == "<user>hi<assistant>"
 
 
+def test_half_a_surrogate_pair_is_one_line() -> None:
+    for prompt in ("ab\udcff", [{"role": "user", "content": "ab\udcff"}]):
+        with pytest.raises(UserError, match=r"^prompt .*: character 3 is half of a surrogate pair"):
+            encode_prompt(byte_tokenizer(), prompt)
+
+
 def test_special_tokens_are_shown_on_request() -> None:
     tokenizer = byte_tokenizer()
     ids = [*tokenizer("a .")["input_ids"], EOS]

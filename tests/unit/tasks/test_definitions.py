@@ -33,7 +33,8 @@ def test_imdb_is_cut_at_half_of_the_words() -> None:
     assert e.prompt + e.references[0] == "one two three four five"
     assert e.columns == {"label": 1}
     assert e.identity == "one two three four five"
-    assert made(IMDB(), {"text": "one", "label": 0}) == []  # no half to continue
+    for short in ("one", "", " a"):  # no half to continue
+        assert [x.dropped for x in made(IMDB(), {"text": short, "label": 0})] == ["too_short"]
     (e,) = made(IMDB(share=0.25), {"text": "a b c d e f g h", "label": 0})
     assert e.prompt == "a b"
     with pytest.raises(UserError, match=r"imdb\.share is 1, must be between 0 and 1"):
@@ -194,7 +195,8 @@ def test_translation_from_both_schemas() -> None:
         (e,) = made(IWSLT17(), row)
         assert e.prompt == "translate English to German: Hello!"
         assert (e.references, e.columns) == (["Hallo!"], {"source": "Hello!"})
-    assert made(Multi30k(), {"en": "", "de": "x"}, {"en": "x", "de": " "}) == []
+    empty = made(Multi30k(), {"en": "", "de": "x"}, {"en": "x", "de": " "})
+    assert [e.dropped for e in empty] == ["empty_side"] * 2
     with pytest.raises(UserError, match="row 1, column translation holds 'x'"):
         made(IWSLT17(), {"translation": "x"})
 

@@ -13,6 +13,7 @@ from tests.unit.tasks.toy import toy_tokenizer, words
 from tether.config.errors import UserError
 from tether.config.run import DataSettings, SamplingSettings
 from tether.tasks.loading import check_columns, load_task, splits
+from tether.tasks.reading import read_file
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 ROWS = [{"prompt": f"w{i} w{i + 1}", "answer": f"w{i + 2}", "n": i} for i in range(20)]
@@ -161,6 +162,10 @@ def test_a_frame_longer_than_the_limit_is_an_error(tmp_path: Path) -> None:
         ([], "has no rows"),
         ([{"prompt": None}], "row 1, column 'prompt' holds None"),
         ([{"prompt": [{"role": "user"}]}], "needs 'role' and 'content'"),
+        (
+            [{"prompt": [{"role": "user", "content": "a\ud83d"}]}],
+            "row 1, column 'prompt': character 2 is half of a surrogate pair",
+        ),
         ([{"prompt": "w1", "completions": 1}], "reward function's own argument"),
     ],
 )
@@ -177,6 +182,19 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         check_columns(DataSettings(path=str(tmp_path / "y.parquet")))
     with pytest.raises(UserError, match=r"20 rows are to be held out but .* has 20"):
         load(jsonl(tmp_path / "z.jsonl", ROWS), validation_rows=18)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.csv", "x.jsonl.gz"])
+def test_a_bom_is_no_text(tmp_path: Path, name: str) -> None:
+    """Programs of Windows write one before UTF-8."""
+    text = {
+        "x.jsonl": '{"prompt": "w1"}\n{"prompt": "w2"}\n',
+        "x.json": '[{"prompt": "w1"}, {"prompt": "w2"}]',
+        "x.csv": "prompt\nw1\nw2\n",
+    }[name.removesuffix(".gz")]
+    data = text.encode("utf-8-sig")
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert read_file(tmp_path / name) == {"prompt": ["w1", "w2"]}
 
 
 def test_a_reference_that_does_not_fit_is_cut_and_counted(tmp_path: Path) -> None:

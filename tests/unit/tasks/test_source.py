@@ -71,8 +71,11 @@ def test_overlap_is_judged_before_anything_is_cut(folder: Path) -> None:
 
 def test_held_out_rows_leave_no_copy_in_training(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", [pair(i % 4) for i in range(40)])
-    with pytest.raises(UserError, match="no row of the train split is left"):
+    with pytest.raises(UserError, match=r"no row of the train .* Of 40 rows 4 differ, case and"):
         splits(settings(path, validation_rows=30))
+    same = write(tmp_path / "same.jsonl", [pair(1)] * 64)
+    with pytest.raises(UserError, match=r"no row of the .* All 64 rows are equal, case and white"):
+        splits(settings(same, validation_rows=16, test_rows=16))
     path = write(tmp_path / "y.jsonl", [pair(i % 20) for i in range(40)])
     found = splits(settings(path, validation_rows=3, test_rows=3))
     names = {k: set(t["source"]) for k, (t, _) in found.items()}
@@ -154,6 +157,59 @@ def test_hidden_references_of_a_test_split(tmp_path: Path) -> None:
     task = load_task(settings(tmp_path, "commongen"), toy_tokenizer(), SamplingSettings())["train"]
     assert task is not None and len(task) == 3
     assert task.notes["dropped_without_reference"] == 1
+
+
+def test_rows_that_give_no_example_are_counted(tmp_path: Path) -> None:
+    """Whatever the task leaves out, the record says how many rows and why."""
+    reviews = [{"text": t, "label": i % 2} for i, t in enumerate(["a b", "", "one", "c d", "e f"])]
+    path = write(tmp_path / "imdb.jsonl", reviews)
+    task = load(settings(path, "imdb"))["train"]
+    assert len(task) == 3 and task.notes["dropped_too_short"] == 2
+    task = load(settings(path, {"kind": "imdb", "positive_only": True}))["train"]
+    assert len(task) == 1 and task.notes["dropped_not_for_training"] == 2
+    path = write(tmp_path / "pairs.jsonl", [pair(1), {"en": " ", "de": "x"}, {"en": "x", "de": ""}])
+    assert load(settings(path))["train"].notes["dropped_empty_side"] == 2
+    talks = [["w1", "w2"], ["w1", "w2", "w3"], ["w1", "w2", " ", "w4"]]
+    path = write(
+        tmp_path / "talk.jsonl",
+        [{"dialog": t, "act": [1] * len(t), "emotion": [0] * len(t)} for t in talks],
+    )
+    notes = load(settings(path, {"kind": "dailydialog", "context_size": 2}))["train"].notes
+    assert (notes["dropped_too_short"], notes["dropped_empty_utterance"]) == (1, 1)
+
+
+def test_a_split_of_which_nothing_is_left_says_why(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{"text": "one", "label": 0}] * 3)
+    with pytest.raises(UserError, match="no example of the task imdb: dropped_too_short 3"):
+        splits(settings(path, "imdb"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "where"),
+    [
+        ("imdb", [{"text": "a b", "label": 0}, {"text": "a b\ud83d c", "label": 1}],
+         "row 2, column 'text': character 4"),
+        ("multi30k", [pair(1), {"en": "x", "de": "a\ud800"}], "row 2, column 'de': character 2"),
+        ("multi30k", [{"translation": {"en": "\udc00", "de": "x"}}],
+         "row 1, column 'translation': character 1"),
+        ("commongen", [{"concepts": ["w1"], "target": t} for t in ("a", "b", "c\ud800")],
+         "row 3, column 'target': character 2"),
+    ],
+)  # fmt: skip
+def test_half_a_surrogate_pair_names_row_and_column(
+    tmp_path: Path, kind: str, rows: list[dict[str, Any]], where: str
+) -> None:
+    rows = [{**r, "unread": "\ud800"} if i == 0 else r for i, r in enumerate(rows)]
+    path = write(
+        tmp_path / "x.jsonl", [{k: v for k, v in r.items() if k != "unread"} for r in rows]
+    )
+    with pytest.raises(UserError, match=rf"^data: {where} is half of a surrogate pair .* mend"):
+        splits(settings(path, kind))
+
+
+def test_half_a_pair_in_a_column_that_nobody_reads_is_no_matter(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{**pair(1), "url": "\ud800"}])
+    assert set(splits(settings(path))) == {"train"}
 
 
 def test_columns_are_checked_before_anything_is_loaded(folder: Path) -> None:

@@ -62,3 +62,15 @@ def test_a_base_that_changes_ends_the_run(world: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(persist, "save", save)
     with pytest.raises(RuntimeError, match="frozen base of the adapter has changed"):
         run(chosen)
+
+
+def test_the_end_of_a_human_text_is_predicted(world: Path, tmp_path: Path) -> None:
+    """As docs/metrics.md says; a text of another domain ends as its file has it."""
+    (tmp_path / "other.txt").write_text("one two three four five six seven eight nine\n")
+    own = {"evaluation": {"domains": {"other": str(tmp_path / "other.txt")}, "human_tokens": 500}}
+    agent = agent_of(settings(world, own))
+    end = agent.lm.tokenizer.eos_token_id
+    domain, other = agent.human.domain, agent.human.others["other"]
+    rows = zip(domain.completion, domain.completion_mask, strict=True)
+    assert all(row[mask][-1] == end for row, mask in rows)
+    assert end not in other.completion[0][other.completion_mask[0]]

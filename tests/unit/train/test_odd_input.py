@@ -14,6 +14,7 @@ from tests.runs_for_tests import agent_of, lines, make_world, run, settings
 from tether.cli.main import main
 from tether.config.errors import UserError
 from tether.config.folder import refuse_taken
+from tether.config.settings import parse
 from tether.train.update import PolicyLearner
 from tether.types import Clock, Move
 
@@ -100,6 +101,29 @@ def test_half_a_surrogate_pair_names_its_row(world: Path, tmp_path: Path, column
     file.write_text("\n".join(json.dumps(r) for r in rows))
     with pytest.raises(UserError, match=rf"row 8, column '{column}': character 3 is half"):
         agent_of(settings(world, data={"path": str(file)}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a \ud83d", r"row 2, column 'text': character 3 is half"), (None, "row 2.* holds None")],
+)
+def test_texts_of_a_domain_and_of_a_classifier_are_read_first(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Any, message: str
+) -> None:
+    """Before a model is loaded."""
+    import tether.train.build
+    from tether.train.classifier import _ClassJob
+
+    file = tmp_path / "d.jsonl"
+    rows = [{"text": x, "label": i % 2} for i, x in enumerate(["a b", text, "c d", "e f"])]
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    monkeypatch.delattr(tether.train.build, "load_language_model")
+    with pytest.raises(UserError, match=rf"evaluation\.domains\.mine: .*{message}"):
+        agent_of(settings(world, {"evaluation": {"domains": {"mine": str(file)}}}))
+    data = {"path": str(file), "text": "text", "label": "label", "validation_rows": 1}
+    classes = parse({"job": "classifier", "kind": "model", "data": data}, "a test")
+    with pytest.raises(UserError, match=message):
+        _ClassJob(classes)  # type: ignore[arg-type]
 
 
 def test_a_chat_template_that_fails_is_one_line() -> None:

@@ -311,7 +311,8 @@ def _check(made: Sequence[tuple[Cell, Job]]) -> None:
     seen = set()
     for _, job in made:
         parts = build_parts(job.settings)
-        data = (repr(job.settings.data), repr(job.settings.rewards))
+        s, scored = job.settings, parts.algorithm.uses_rewards  # then the training rows are too
+        data = (repr(s.data), repr(s.rewards), repr(s.judges), scored)
         if data not in seen:
             seen.add(data)
             check_data(job.settings, parts)
