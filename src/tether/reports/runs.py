@@ -172,7 +172,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], Plan]:
         if not path.is_dir():
             raise UserError(f"{path} is not a folder; give run folders or the folder of a study")
         below = sorted(p.parent for p in path.glob("*/record.jsonl") if _started(p))
-        failures = failures_of(path)
+        failures = failures_of(path, "method", "seed", "error")
         if not below and not failures:
             raise UserError(f"{path} holds no runs: no {path / '*' / 'record.jsonl'}")
         plans.append(_plan(path / STUDY))
@@ -203,12 +203,12 @@ def _finite(point: EvalPoint) -> bool:
     return all(v is not None and math.isfinite(v) for v in values)
 
 
-def failures_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """Raises UserError where the list is damaged."""
+def failures_of(folder: Path, *keys: str) -> dict[str, dict[str, Any]]:
+    """Run -> why it failed, with at least these keys. Raises UserError: the list is damaged."""
     file = folder / FAILURES
     found: dict[str, dict[str, Any]] = read_mapping(file, LISTS_FAILURES) if file.is_file() else {}
     for name, why in found.items():
-        if not isinstance(why, dict) or not {"method", "seed", "error"} <= why.keys():
+        if not isinstance(why, dict) or not why.keys() >= {*keys}:
             raise UserError(f"{file} is damaged (its entry '{name}'): {LISTS_FAILURES}")
     return found
 

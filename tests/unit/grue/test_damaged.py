@@ -77,6 +77,12 @@ def test_a_record_that_was_changed_is_no_sound_run(damage: str, folder: Path) ->
     assert tether(["grue", "report", str(folder)]) == 0
 
 
+def test_an_archive_of_the_scores_alone_is_read(folder: Path) -> None:
+    for file in folder.glob("*/*/record.jsonl"):
+        file.unlink()
+    assert read(folder).missing == ()
+
+
 def test_where_nothing_else_has_finished_the_damaged_file_is_named(tmp_path: Path) -> None:
     others = [f"{t}/{x}-seed0" for t in ("commongen", "imdb") for x in ROWS]
     others.remove(CELL)

@@ -237,12 +237,13 @@ def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
     cells: dict[str, dict[str, dict[int, Cell]]] = {}
     missing = []
     damaged: dict[str, str] = {}
+    recorded = any(folder.glob("*/*/record.jsonl"))  # an archive of the scores alone has none
     for c in declared["cells"]:
         completions.setdefault(c["task"], {})[c["label"]] = c["completions"]
         where, stamp = folder / c["name"], declared["anchors"][c["task"]]
         try:
             weights = scores_of(where, stamp)
-            if weights is not None:
+            if weights is not None and recorded:
                 _check_record(where)
         except (Damaged, UserError) as e:
             weights, damaged[c["name"]] = None, str(e)
