@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tether.config.catalog import BASES, CATALOG, family_of, kinds, load
+from tether.config.catalog import (
+    BASES,
+    CATALOG,
+    LESS_IS_BETTER,
+    family_of,
+    kinds,
+    less_is_better,
+    load,
+)
 from tether.config.describe import SCHEMA, schema
 
 SRC = Path(__file__).parents[2] / "src"
@@ -49,6 +57,13 @@ def test_every_name_leads_to_something(family: str) -> None:
             assert family_of(found) == family
         if family == "metric" and name in kinds(family):
             assert family_of(found) == family and found.name == name
+
+
+def test_directions_of_metrics_are_those_of_their_classes() -> None:
+    for name in kinds("metric"):
+        assert less_is_better(name) is not load("metric", name).higher_is_better, name
+    assert less_is_better("TER") and less_is_better("perplexity") and less_is_better("x") is None
+    assert set(LESS_IS_BETTER) <= CATALOG["metric"].keys()
 
 
 @pytest.mark.parametrize("family", FOLDERS)

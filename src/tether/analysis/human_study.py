@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tether.analysis.agreement import LEVELS, Agreement, krippendorff_alpha
 from tether.analysis.group_means import Anova, TukeyPair, one_way_anova, tukey_hsd
@@ -20,6 +21,8 @@ from tether.analysis.rank_agreement import Judged, RankAgreement, rank_agreement
 
 Metrics = Mapping[str, Mapping[str, float]]
 """text -> metric -> value."""
+LessIsBetter = Mapping[str, bool | None]
+"""metric -> whether less of it is better; None, or not there = not known."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,12 @@ class ChoiceResult:
 
 
 def analyse_ratings(
-    axis: str, ratings: Sequence[Rating], methods: Sequence[str], metrics: Metrics, seed: int = 0
+    axis: str,
+    ratings: Sequence[Rating],
+    methods: Sequence[str],
+    metrics: Metrics,
+    seed: int = 0,
+    less_is_better: LessIsBetter = MappingProxyType({}),
 ) -> RatingResult:
     """Everything about one axis.
 
@@ -135,6 +143,7 @@ def analyse_ratings(
             {t: math.fsum(r.value for r in rows) / len(rows) for t, rows in by_text.items()},
             {t: (rows[0].method, rows[0].item) for t, rows in by_text.items()},
             metrics,
+            less_is_better,
             seed,
         ),
         notes=tuple(notes),
@@ -142,7 +151,12 @@ def analyse_ratings(
 
 
 def analyse_choices(
-    axis: str, choices: Sequence[Choice], methods: Sequence[str], metrics: Metrics, seed: int = 0
+    axis: str,
+    choices: Sequence[Choice],
+    methods: Sequence[str],
+    metrics: Metrics,
+    seed: int = 0,
+    less_is_better: LessIsBetter = MappingProxyType({}),
 ) -> ChoiceResult:
     """Everything about one axis; arguments as for `analyse_ratings`."""
     by_unit: dict[str, list[Choice]] = {}
@@ -182,7 +196,7 @@ def analyse_choices(
         agreement=agreement,
         signs=tuple(sign_tests(preferences, methods)),
         strengths=tuple(strengths or ()),
-        ranks=_ranks(shares, place, metrics, seed),
+        ranks=_ranks(shares, place, metrics, less_is_better, seed),
         notes=tuple(notes),
     )
 
@@ -235,6 +249,7 @@ def _ranks(
     people: Mapping[str, float],
     place: Mapping[str, tuple[str, str]],
     metrics: Metrics,
+    less_is_better: LessIsBetter,
     seed: int,
 ) -> dict[str, RankAgreement]:
     """Each metric on the texts that have it."""
@@ -245,5 +260,5 @@ def _ranks(
             for t, value in people.items()
             if name in metrics.get(t, {})
         ]
-        out[name] = rank_agreement(texts, seed)
+        out[name] = rank_agreement(texts, seed, less_is_better.get(name))
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -37,9 +37,14 @@ class RankAgreement:
     low: float | None
     high: float | None
     """95 % of `tau_texts`, over resampled prompts."""
+    less_is_better: bool | None = None
+    """True: the signs are turned, so that +1 is agreement; None: it is not known, and they are not.
+    """
 
 
-def rank_agreement(texts: Sequence[Judged], seed: int = 0) -> RankAgreement:
+def rank_agreement(
+    texts: Sequence[Judged], seed: int = 0, less_is_better: bool | None = None
+) -> RankAgreement:
     """Kendall's tau-b of one metric with people, over methods and over texts.
 
         tau_b = (concordant - discordant) / sqrt((pairs - ties in x) (pairs - ties in y))
@@ -47,11 +52,15 @@ def rank_agreement(texts: Sequence[Judged], seed: int = 0) -> RankAgreement:
     With m methods the smallest two-sided p is 2 / m!: .083 for 4, .017 for 5.
     Source: Kendall, Biometrika 33 (1945).
 
+    Args:
+        less_is_better: of the metric.
     Raises:
         ValueError: no text.
     """
     if not texts:
         raise ValueError("rank agreement needs texts that have both ratings and the metric")
+    if less_is_better:
+        texts = [replace(t, metric=-t.metric) for t in texts]
     by_method: dict[str, list[Judged]] = {}
     by_item: dict[Hashable, list[int]] = {}
     for i, text in enumerate(texts):
@@ -66,7 +75,9 @@ def rank_agreement(texts: Sequence[Judged], seed: int = 0) -> RankAgreement:
     metric = np.array([t.metric for t in texts])
     tau_texts, _ = _tau(people, metric)
     low, high = _interval(people, metric, by_item, seed)
-    return RankAgreement(len(means), tau_methods, p, len(texts), tau_texts, low, high)
+    return RankAgreement(
+        len(means), tau_methods, p, len(texts), tau_texts, low, high, less_is_better
+    )
 
 
 def _tau(

@@ -204,7 +204,8 @@ def _ranks(name: str, ranks: dict[str, RankAgreement]) -> list[Part]:
         return []
     rows = [
         [
-            metric, str(r.methods), number(r.tau_methods, 2), p_value(r.p_methods), str(r.texts),
+            f"{metric} (less is better)" if r.less_is_better else metric,
+            str(r.methods), number(r.tau_methods, 2), p_value(r.p_methods), str(r.texts),
             number(r.tau_texts, 2), interval(r.low, r.high, 2),
         ]
         for metric, r in ranks.items()
@@ -214,8 +215,23 @@ def _ranks(name: str, ranks: dict[str, RankAgreement]) -> list[Part]:
             f"{name}: metrics against people (Kendall's tau-b)",
             ["Metric", "Methods", "tau", "p", "Texts", "tau", "95 %"],
             rows,
+            _directions(ranks),
         )
     ]
+
+
+def _directions(ranks: dict[str, RankAgreement]) -> str:
+    """What the sign of tau means for each metric."""
+    said = "+1: the metric orders as people do."
+    if any(r.less_is_better for r in ranks.values()):
+        said += " Where less is better the sign is turned."
+    unknown = [m for m, r in ranks.items() if r.less_is_better is None]
+    if unknown:
+        said += (
+            f" Of {', '.join(unknown)} it is not known which is better, so that the sign is of "
+            "the numbers as they are: where less is better, -1 is agreement."
+        )
+    return said
 
 
 def _sheets(study: HumanStudy) -> Part:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,10 +13,13 @@ from typing import Any
 import yaml
 
 from tether.config.errors import UserError
+from tether.config.json_file import read_mapping
 from tether.records import BASELINES, DRIFT, INTERPOLATION, BaselinePoint, EvalPoint, read_lines
 
 FAILURES = "failures.json"
 """In a study folder: run name -> {method, seed, returncode, error}."""
+LISTS_FAILURES = "delete it: it lists the runs that failed, which are then repeated"
+"""What mends a damaged list of failures."""
 STUDY = "study.json"
 """In a study folder: name, methods in order, seeds, declared comparisons and their margin."""
 
@@ -170,7 +172,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], Plan]:
         if not path.is_dir():
             raise UserError(f"{path} is not a folder; give run folders or the folder of a study")
         below = sorted(p.parent for p in path.glob("*/record.jsonl") if _started(p))
-        failures = _failures(path)
+        failures = failures_of(path, "method", "seed", "error")
         if not below and not failures:
             raise UserError(f"{path} holds no runs: no {path / '*' / 'record.jsonl'}")
         plans.append(_plan(path / STUDY))
@@ -201,29 +203,35 @@ def _finite(point: EvalPoint) -> bool:
     return all(v is not None and math.isfinite(v) for v in values)
 
 
-def _failures(folder: Path) -> dict[str, dict[str, Any]]:
+def failures_of(folder: Path, *keys: str) -> dict[str, dict[str, Any]]:
+    """Run -> why it failed, with at least these keys. Raises UserError: the list is damaged."""
     file = folder / FAILURES
-    found: dict[str, dict[str, Any]] = (
-        json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    )
+    found: dict[str, dict[str, Any]] = read_mapping(file, LISTS_FAILURES) if file.is_file() else {}
+    for name, why in found.items():
+        if not isinstance(why, dict) or not why.keys() >= {*keys}:
+            raise UserError(f"{file} is damaged (its entry '{name}'): {LISTS_FAILURES}")
     return found
 
 
 def _plan(file: Path) -> Plan:
     if not file.is_file():
         return Plan()
-    read = json.loads(file.read_text(encoding="utf-8"))
-    return Plan(
-        name=str(read["name"]),
-        methods=tuple(read["methods"]),
-        primary=tuple((a, b) for a, b in read["primary"]),
-        margin=float(read["margin"]),
-    )
+    mend = "delete it and repeat the command of the study, which writes it again"
+    read = read_mapping(file, mend, "name", "methods", "primary", "margin")
+    try:
+        return Plan(
+            name=str(read["name"]),
+            methods=tuple(read["methods"]),
+            primary=tuple((a, b) for a, b in read["primary"]),
+            margin=float(read["margin"]),
+        )
+    except (TypeError, ValueError) as e:
+        raise UserError(f"{file} is damaged ({e}): {mend}") from e
 
 
 def _environment(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
+    mend = "delete it: it says where the run ran, and no number depends on it"
+    return read_mapping(file, mend) if file.is_file() else {}
 
 
 def settings(run: Run) -> dict[str, Any]:

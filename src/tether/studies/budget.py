@@ -30,10 +30,11 @@ from rich.console import Console
 
 from tether.config.checks import check_complete
 from tether.config.compose import recipe
+from tether.config.differences import differences, told
 from tether.config.errors import UserError
 from tether.config.layers import apply_overrides, merge
 from tether.config.run import ClassifierSettings, RunSettings
-from tether.config.settings import dump, fingerprint, parse
+from tether.config.settings import fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_points
@@ -272,9 +273,10 @@ def _enough(b: Budget, jobs: Sequence[Job]) -> None:
 
 def _refuse_other(settings: ClassifierSettings) -> None:
     config = Path(settings.root) / settings.name / "config.yaml"
-    if config.is_file() and fingerprint(read_yaml(config)) != fingerprint(dump(settings)):
+    if config.is_file() and fingerprint(old := read_yaml(config)) != fingerprint(settings):
         raise UserError(
-            f"{config.parent} holds a reward model with other settings; choose another folder: "
+            f"{config.parent} holds a reward model with other settings "
+            f"({told(differences(old, settings))}): give those, or choose another folder: "
             "--folder FOLDER"
         )
 

@@ -17,7 +17,9 @@ from rich.console import Console
 
 from tether.analysis.comparisons import PRIMARY_AT_MOST, REWARD_MARGIN
 from tether.config.compose import recipe as recipe_mapping
+from tether.config.differences import differences, told
 from tether.config.errors import UserError
+from tether.config.json_file import read_mapping
 from tether.config.layers import apply_overrides, merge
 from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
@@ -298,9 +300,11 @@ def _job(study: Study, method: str, setting: Setting, seed: int, name: str) -> J
 
 def _refuse_other(job: Job) -> None:
     config = job.folder / "config.yaml"
-    if config.is_file() and fingerprint(read_yaml(config)) != fingerprint(dump(job.settings)):
+    if config.is_file() and fingerprint(old := read_yaml(config)) != fingerprint(job.settings):
         raise UserError(
-            f"{job.folder} holds a run with other settings; choose another folder: --folder FOLDER"
+            f"{job.folder} holds a run with other settings "
+            f"({told(differences(old, job.settings))}): give those, or choose another folder: "
+            "--folder FOLDER"
         )
 
 
@@ -318,7 +322,8 @@ def _declare(study: Study) -> None:
     methods = list(study.arms)
     declared = {"primary": [list(p) for p in study.primary], "margin": study.margin}
     if file.is_file():
-        old = json.loads(file.read_text(encoding="utf-8"))
+        mend = "delete it: the same command writes it again, and repeats no finished run"
+        old = read_mapping(file, mend, "primary", "margin", "methods")
         before = {"primary": old["primary"], "margin": old["margin"]}
         if before != declared and any(study.folder.glob("*/record.jsonl")):
             raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +33,8 @@ class Watch:
         for text in whole.splitlines():
             # inside a JSON string the quotes would be escaped, so this is the key
             if b'"kind": "update"' in text:
-                self.updates = max(self.updates, int(json.loads(text)["update"]))
+                with suppress(ValueError, KeyError, TypeError):  # who reads the record says so
+                    self.updates = max(self.updates, int(json.loads(text)["update"]))
             elif b'"kind": "end"' in text:
                 self.ended = True
 

@@ -36,7 +36,8 @@ from rich.progress import (
 from tether.config.errors import UserError
 from tether.config.run import RunSettings
 from tether.config.whole_file import write_whole
-from tether.reports.runs import FAILURES
+from tether.reports.runs import FAILURES, failures_of
+from tether.studies.advice import of_study
 from tether.studies.warm import Fork, Warm, architectures
 from tether.studies.watch import Left, Watch
 from tether.train.lock import held
@@ -142,7 +143,7 @@ class Pool:
             elif status in STOPPED or status == -signal.SIGTERM:
                 said = f"stopped after update {w.watch.updates}"
             else:
-                error = _last_line(w.job.log)
+                error = of_study(_last_line(w.job.log), w.job.folder)
                 self.fail(w.job, status, error)
                 said = f"FAILED after update {w.watch.updates} (status {status}): {error}"
             self.save()
@@ -208,8 +209,7 @@ def run_jobs(
         SystemExit: 128 + signal, once every worker has stopped.
     """
     free = deque(slots(jobs, workers, per_device))
-    file = folder / FAILURES
-    failures = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    failures = failures_of(folder)
     again = {j.name for j in jobs} if retry else set()
     pool = Pool(folder, console, {k: v for k, v in failures.items() if k not in again})
     before = {j.name: _looked(j) for j in jobs}

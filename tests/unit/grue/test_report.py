@@ -192,6 +192,13 @@ def test_unequal_samples_are_said(tmp_path: Path) -> None:
     assert said in notes(read(tmp_path))
 
 
+def test_completions_are_of_the_last_stage(tmp_path: Path) -> None:
+    said = "Completions are those of the last stage: a start's own training is not in them."
+    assert said in tables.leaderboard(read(write(tmp_path / "a", ROWS, [0], value)), None).note
+    alone = {k: v for k, v in ROWS.items() if not v["start"]}
+    assert said not in tables.leaderboard(read(write(tmp_path / "b", alone, [0], value)), None).note
+
+
 def test_methods_that_are_equal_to_the_last_digit_are_said(tmp_path: Path) -> None:
     def alike(task: str, label: str, seed: int) -> float:
         same = label == "nlpo" and (task, seed) in (("imdb", 0), ("imdb", 2))

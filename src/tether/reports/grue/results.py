@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +19,39 @@ from tether.analysis.grue import (
     summarised,
 )
 from tether.config.errors import UserError
-from tether.records import read_lines
+from tether.config.json_file import read_mapping
+from tether.records import Damaged, read_lines
 from tether.reports.methods import PRIMARY_BUDGET
-from tether.reports.runs import FAILURES
+from tether.reports.runs import FAILURES, LISTS_FAILURES, read_run
 
 FINAL = "final"
 ZERO_SHOT = "zero-shot"
 """The row of the model as it is."""
+SCORES = "scores.json"
+"""In a cell: the metrics of each of its tested weights."""
 UNMEASURED = "unmeasured.json"
 """Cell -> why its metrics failed, of the cells whose runs have finished."""
+REDECLARE = (
+    "delete it and repeat the `tether grue run` commands of this folder, --primary and --margin "
+    "included: they write it again, and repeat no finished cell"
+)
+"""What mends a damaged grue.json."""
+RECOMPUTE = "delete it: the same `tether grue run` computes it again, and trains nothing again"
+"""What mends a damaged file of anchors."""
+
+
+def has_end(folder: Path) -> bool:
+    """Whether the run's record has its end line. Raises Damaged."""
+    record = folder / "record.jsonl"
+    return record.is_file() and any(x.get("kind") == "end" for x in read_lines(record))
 
 
 def finished(folder: Path) -> bool:
-    """Whether the run's record has its end line."""
-    record = folder / "record.jsonl"
-    return record.is_file() and any(x["kind"] == "end" for x in read_lines(record))
+    """The same; a damaged record is no finished run's."""
+    try:
+        return has_end(folder)
+    except Damaged:
+        return False
 
 
 @dataclass(frozen=True)
@@ -135,6 +152,8 @@ class Results:
     """How many were declared."""
     missing: tuple[str, ...]
     """Names of cells that have no scores."""
+    damaged: Mapping[str, str]
+    """Of them, cell -> what is wrong with a file of it, and what mends it."""
     failures: Mapping[str, str]
     """Cell -> the last line of its log, or why its metrics failed."""
     free: tuple[Free, ...] = ()
@@ -198,65 +217,127 @@ def _score(task: Task, family: Family, weights: Weights) -> float | None:
 
 
 def read(folder: Path) -> Results:
-    """Raises UserError: the folder is no benchmark's, or no cell has finished."""
+    """Raises UserError: the folder is no benchmark's, no cell has finished, or a file that all
+    cells share is damaged; a cell with a damaged file counts as unfinished."""
     file = folder / "grue.json"
     if not file.is_file():
         raise UserError(f"{folder} holds no benchmark: `tether grue run --out {folder}` makes one")
-    declared = _json(file)
+    declared = read_mapping(file, REDECLARE)
+    try:
+        return _read(folder, declared)
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        if isinstance(e, UserError):
+            raise
+        raise UserError(f"{file} is damaged ({type(e).__name__}: {e}): {REDECLARE}") from e
+
+
+def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
     rows = tuple(Row(label, **about) for label, about in declared["rows"].items())
     completions: dict[str, dict[str, int]] = {}
     cells: dict[str, dict[str, dict[int, Cell]]] = {}
     missing = []
+    damaged: dict[str, str] = {}
+    recorded = any(folder.glob("*/*/record.jsonl"))  # an archive of the scores alone has none
     for c in declared["cells"]:
         completions.setdefault(c["task"], {})[c["label"]] = c["completions"]
-        scores = folder / c["name"] / "scores.json"
-        stamp = declared["anchors"][c["task"]]
-        content = _json(scores) if scores.is_file() else {}
-        if content.get("anchors") != stamp:
+        where, stamp = folder / c["name"], declared["anchors"][c["task"]]
+        try:
+            weights = scores_of(where, stamp)
+            if weights is not None and recorded:
+                _check_record(where)
+        except (Damaged, UserError) as e:
+            weights, damaged[c["name"]] = None, str(e)
+        if weights is None:
             missing.append(c["name"])
             continue
-        cell = Cell(scores.parent, c["label"], c["seed"], tuple(map(_weights, content["weights"])))
+        cell = Cell(where, c["label"], c["seed"], weights)
         cells.setdefault(c["task"], {}).setdefault(c["label"], {})[c["seed"]] = cell
     failures = _failures(folder)
     if not cells:
-        said = "; ".join(f"{k}: {v}" for k, v in list(failures.items())[:1])
+        why = [*(f"{k}: {v}" for k, v in failures.items()), *damaged.values()][:1]
         raise UserError(
-            f"{folder}: no cell has finished yet{f' ({said})' if said else ''}; the same "
+            f"{folder}: no cell has finished yet{f' ({why[0]})' if why else ''}; the same "
             "`tether grue run` goes on"
         )
-    seeds = tuple(declared["seeds"])
     return Results(
         folder,
         bool(declared["mini"]),
         tuple(_task(folder, t, cells.get(t, {})) for t in declared["tasks"]),
         rows,
-        seeds,
+        tuple(declared["seeds"]),
         tuple(sorted(declared["budgets"])),
         tuple((a, b) for a, b in declared["primary"]),
         float(declared["margin"]),
         completions,
         len(declared["cells"]),
         tuple(missing),
+        damaged,
         failures,
         tuple(Free(folder=folder / f["name"], **f) for f in declared.get("free", [])),
     )
 
 
+def scores_of(folder: Path, stamp: str) -> tuple[Weights, ...] | None:
+    """What `scores.json` of a run holds; None where it is not there, or under other anchors than
+    those of that hash. Raises UserError where it is damaged."""
+    file = folder / SCORES
+    if not file.is_file():
+        return None
+    mend = "the same `tether grue run` measures the cell again"
+    content = read_mapping(file, mend, "anchors", "weights")
+    if content["anchors"] != stamp:
+        return None
+    try:
+        weights = tuple(map(_weights, content["weights"]))
+        numbers = [x for w in weights for m in (w.measured,) for x in m.values.values()]
+        numbers += [x for w in weights for part in w.measured.left_out.values() for x in part]
+        if not weights or not all(isinstance(x, int | float) for x in numbers):
+            raise ValueError("a value is missing")
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        raise UserError(f"{file} is damaged ({type(e).__name__}: {e}): {mend}") from e
+    return weights
+
+
+def _check_record(folder: Path) -> None:
+    """Of a run that is measured, and so had finished. Raises UserError, with the mend."""
+    file = folder / "record.jsonl"
+    mend = f"restore it, or delete {folder}: the same `tether grue run --retry` trains it again"
+    try:
+        if file.is_file() and read_run(folder).finished:
+            return
+        why = "it has no end line" if file.is_file() else "it is not there"
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        why = str(e) if isinstance(e, UserError) else f"{type(e).__name__}: {e}"
+    raise UserError(f"{file} was changed after the run had finished ({why}): {mend}")
+
+
 def _failures(folder: Path) -> dict[str, str]:
     file, unmeasured = folder / FAILURES, folder / UNMEASURED
-    found = {k: str(v["error"]) for k, v in _json(file).items()} if file.is_file() else {}
+    found: dict[str, str] = {}
+    if file.is_file():
+        for k, v in read_mapping(file, LISTS_FAILURES).items():
+            if not isinstance(v, dict) or "error" not in v:
+                raise UserError(f"{file} is damaged ('{k}' has no 'error'): {LISTS_FAILURES}")
+            found[k] = str(v["error"])
     if unmeasured.is_file():
-        found |= {k: f"its metrics: {v}" for k, v in _json(unmeasured).items()}
+        mend = "delete it: the next `tether grue run` writes it again"
+        found |= {k: f"its metrics: {v}" for k, v in read_mapping(unmeasured, mend).items()}
     return found
 
 
 def _task(folder: Path, name: str, cells: Mapping[str, Mapping[int, Cell]]) -> Task:
-    content = _json(folder / "anchors" / f"{name}.json")
+    file = folder / "anchors" / f"{name}.json"
+    content = read_mapping(file, RECOMPUTE, "metrics", "examples", "sha256")
     raw = next((c.at(FINAL) for c in cells.get(ZERO_SHOT, {}).values()), None)
+    try:
+        anchors = tuple(Anchor(**a) for a in content["metrics"])
+        examples = int(content["examples"])
+    except (TypeError, ValueError) as e:
+        raise UserError(f"{file} is damaged ({e}): {RECOMPUTE}") from e
     return Task(
         name,
-        tuple(Anchor(**a) for a in content["metrics"]),
-        int(content["examples"]),
+        anchors,
+        examples,
         str(content["sha256"]),
         raw.perplexity if raw is not None else None,
         cells,
@@ -274,11 +355,3 @@ def _weights(found: Mapping[str, Any]) -> Weights:
         found["perplexity"],
         found.get("parts", {}),
     )
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise UserError(f"{file} cannot be read: {e}") from e
-    return found

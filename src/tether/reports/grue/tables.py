@@ -348,5 +348,11 @@ def _about(r: Results, budget: float | None) -> str:
     )
     return (
         "Score: mean over the tasks of the task score (0 = the better of empty output and copied "
-        f"prompt, 1 = people or the metric's maximum). {chosen}{_interval(r)}"
+        f"prompt, 1 = people or the metric's maximum). {chosen}{_interval(r)}{_last_stage(r)}"
     )
+
+
+def _last_stage(r: Results) -> str:
+    """What the column Completions leaves out, where a row starts from another."""
+    said = " Completions are those of the last stage: a start's own training is not in them."
+    return said if any(x.start for x in r.rows) else ""

@@ -95,6 +95,7 @@ def notes(r: Results) -> list[str]:
             f"{len(r.missing)} of {r.cells} cells are not finished: {', '.join(r.missing[:6])}"
             f"{', ...' if len(r.missing) > 6 else ''}; rows without all tasks have no aggregate."
         )
+    found += [f"{name} counts as unfinished: {why}." for name, why in r.damaged.items()]
     if waiting := [f.name for f in r.free if not f.finished]:
         found.append(f"Baselines that are not finished: {', '.join(waiting)}.")
     found += _unscored(r)

@@ -21,10 +21,12 @@ from typing import Any
 
 from tether.analysis.grue import PERPLEXITY, Anchor
 from tether.config.errors import UserError
+from tether.config.json_file import read_mapping
 from tether.config.run import DataSettings, RunSettings
 from tether.config.whole_file import write_whole
 from tether.metrics.base import Metric, Samples
 from tether.models.loading import load_tokenizer
+from tether.reports.grue.results import RECOMPUTE
 from tether.rewards.batch import Prompt
 from tether.studies.grue.metrics import Entry
 from tether.tasks.loading import prompts_given, splits
@@ -205,7 +207,7 @@ def store(
 
 
 def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = read_mapping(file, RECOMPUTE, "metrics", "examples_sha256", "sha256")
     stated = content.pop("sha256", "")
     if digest(content) != stated:
         raise UserError(f"{file} was changed after it was written; take another --out FOLDER")

@@ -22,11 +22,12 @@ from tether.config.checks import check_complete
 from tether.config.compose import layered
 from tether.config.compose import recipe as recipe_mapping
 from tether.config.describe import part_description
+from tether.config.differences import differences, told
 from tether.config.errors import UserError
 from tether.config.layers import merge
 from tether.config.parts import build
 from tether.config.run import RunSettings
-from tether.config.settings import dump, fingerprint, parse
+from tether.config.settings import fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.studies.grue.methods import (
     BASELINES,
@@ -42,6 +43,7 @@ from tether.studies.workers import Job
 
 RAW = "raw"
 """The KL reference that is the model as it is."""
+BUDGETS = "evaluation.budgets"
 OF_TUNED = ("algorithm", "critic", "tethers")
 """What a method that trains on a reward brings; all else are the task's terms."""
 OF_TRAINING = (*OF_TUNED, "updates", "batch", "optimizer")
@@ -123,6 +125,7 @@ def cells(plan: Plan) -> list[Cell]:
             for method in plan.methods.values():
                 if not tuned(plan, task, method):
                     if method.recipe:
+                        _check_once(plan, task, method)
                         out.append(Cell(task, method, seed))
                     elif number == 0:
                         out.append(Cell(task, method, 0))  # no seed has a part in it
@@ -135,6 +138,17 @@ def cells(plan: Plan) -> list[Cell]:
     if twice:
         raise UserError(f"two methods of the benchmark share the folder name '{twice}': rename one")
     return out
+
+
+def _check_once(plan: Plan, task: str, method: Method) -> None:
+    """A method on human completions is trained once, whatever the others are repeated with. Raises
+    UserError where it starts from one that is repeated."""
+    repeated = "--rewards" if plan.rewards else "--kl-reference" if plan.references else ""
+    if repeated and method.start and tuned(plan, task, plan.methods[method.start]):
+        raise UserError(
+            f"{repeated} repeats '{method.start}', but not '{method.name}', which starts from it "
+            f"and trains on human completions: leave that method out, or {repeated}"
+        )
 
 
 def free_cells(plan: Plan, wanted: Sequence[Cell] | None = None) -> list[Cell]:
@@ -328,13 +342,26 @@ def jobs(plan: Plan, wanted: Sequence[Cell] | None = None) -> list[tuple[Cell, J
         )
         first = out[0][1] if out else job
         _same_budgets(first, job)
-        config = folder / "config.yaml"
-        if config.is_file() and fingerprint(read_yaml(config)) != fingerprint(dump(job.settings)):
-            raise UserError(
-                f"{folder} holds a run with other settings; choose another folder: --out FOLDER"
-            )
+        _same_settings(plan, job)
         out.append((cell, job))
     return out
+
+
+def _same_settings(plan: Plan, job: Job) -> None:
+    """Raises UserError where the folder of a cell holds a run with other settings."""
+    config = job.folder / "config.yaml"
+    if not config.is_file() or fingerprint(old := read_yaml(config)) == fingerprint(job.settings):
+        return
+    found = differences(old, job.settings)
+    if values := found.get(BUDGETS):
+        raise UserError(
+            f"{plan.folder} holds a benchmark with other budgets ({values}), which are the same in "
+            "all cells: give those (--budgets a,b,c), or choose another folder: --out FOLDER"
+        )
+    raise UserError(
+        f"{job.folder} holds a run with other settings ({told(found)}): give those, or choose "
+        "another folder: --out FOLDER"
+    )
 
 
 def _same_budgets(first: Job, job: Job) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tether.analysis.comparisons import PRIMARY_AT_MOST, TESTED_AT_MOST
 from tether.config.errors import UserError
+from tether.config.json_file import read_mapping
 from tether.config.nearest import unknown
 from tether.config.settings import dump
 from tether.config.whole_file import write_whole
+from tether.reports.grue.results import REDECLARE
 from tether.studies.grue.cells import Cell, Plan, tuned
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.workers import Job
@@ -46,7 +49,7 @@ def declare(
             0, or a folder that holds a benchmark with other budgets or of another kind.
     """
     file = plan.folder / DECLARED
-    old = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    old = declared(plan.folder)
     content = _content(plan, made, stamps)
     for key in ("mini", "budgets"):
         if old and old[key] != content[key]:
@@ -58,8 +61,8 @@ def declare(
     margin = old.get("margin", MARGIN) if margin is None else margin
     if not 0 < margin < math.inf:
         raise UserError(f"--margin must be a number above 0, not {margin}")
-    declared = {"primary": pairs, "margin": margin}
-    content = grown(old, {**content, "free": [_free(c) for c in free], **declared})
+    fixed = {"primary": pairs, "margin": margin}
+    content = grown(old, {**content, "free": [_free(c) for c in free], **fixed})
     for name in (n for pair in pairs for n in pair):
         if name not in content["rows"]:
             raise unknown("method", name, content["rows"], "--primary")
@@ -70,13 +73,20 @@ def declare(
             f"--primary takes at most {TESTED_AT_MOST} seeds, up to which the test is exact, not "
             f"{len(content['seeds'])}: take fewer, or declare no comparison"
         )
-    before = {key: old.get(key) for key in declared}
-    if old and before != declared and any(plan.folder.glob("*/*/record.jsonl")):
+    before = {key: old.get(key) for key in fixed}
+    if old and before != fixed and any(plan.folder.glob("*/*/record.jsonl")):
         raise UserError(
             f"{file} declares other primary comparisons or another margin, and there are results "
             "already; take another --out FOLDER"
         )
     write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def declared(folder: Path) -> dict[str, Any]:
+    """What `grue.json` of a folder holds; empty where there is none. Raises UserError."""
+    file = folder / DECLARED
+    keys = ("mini", "tasks", "rows", "seeds", "budgets", "anchors", "cells", "primary", "margin")
+    return read_mapping(file, REDECLARE, *keys) if file.is_file() else {}
 
 
 def grown(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Methods of the benchmark by name: `zero-shot`, `supervised`, `ppo`, `supervised+ppo`.
 
 A method is a recipe of the library, or a tether of it beside plain PPO; `A+B` is B from the final
-weights of A. Only `zero-shot` has no recipe: the model as it is.
+weights of A, and `A+B+C` is C from those of `A+B`. Only `zero-shot` has no recipe: the model as it
+is.
 """
 
 from __future__ import annotations

@@ -15,11 +15,13 @@ from rich.console import Console
 from tether.analysis.grue import Anchor
 from tether.config.catalog import CATALOG
 from tether.config.errors import UserError
+from tether.config.json_file import read_mapping
 from tether.config.nearest import unknown
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.config.whole_file import write_whole
-from tether.reports.grue.results import UNMEASURED, finished
+from tether.records import Damaged
+from tether.reports.grue.results import RECOMPUTE, UNMEASURED, finished, has_end
 from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
@@ -334,7 +336,7 @@ def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> d
                 said = f"{task}: {a.metric} is left out: {a.dropped}"
                 console.print(said, markup=False, highlight=False)
         file = plan.folder / anchoring.FOLDER / f"{task}.json"
-        stamp = str(json.loads(file.read_text(encoding="utf-8"))["sha256"])
+        stamp = str(read_mapping(file, RECOMPUTE, "sha256")["sha256"])
         found[task] = Ready(listed, kept, rows, stamp)
     return found
 
@@ -347,6 +349,13 @@ def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> dic
         try:
             if finished(job.folder):
                 scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
+            else:
+                has_end(job.folder)  # raises where the record is damaged
+        except Damaged as e:
+            failed[cell.name] = (
+                f"{e}; restore the file, or delete {job.folder}: the same `tether grue run` trains "
+                "it again"
+            )
         except Exception as e:  # of a library, a model, a metric of the user's: the others go on
             kind = "" if isinstance(e, UserError) else f"{type(e).__name__}: "
             failed[cell.name] = " ".join(f"{kind}{e}".split())[:500]
@@ -358,10 +367,13 @@ def _record(
 ) -> None:
     """Tell whose metrics failed and write it for the reports; cells of earlier calls stay."""
     file = folder / UNMEASURED
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    try:
+        before = read_mapping(file, "") if file.is_file() else {}
+    except UserError:  # it says why cells of earlier calls are not measured: their next call does
+        before = {}
     now = {cell.name for cell, _ in made}
     listed = {k: v for k, v in before.items() if k not in now} | dict(failed)
-    if listed or before:
+    if listed or file.is_file():
         write_whole(file, json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
     for name, why in failed.items():
         console.print(f"{name}: its metrics FAILED: {why}", markup=False, highlight=False)

@@ -19,11 +19,11 @@ from tether.analysis.jackknife import groups
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
 from tether.records import DRIFT, EvalPoint, finite, read_lines, read_points
+from tether.reports.grue.results import SCORES, scores_of
 from tether.studies.grue.anchors import Examples, value_of, with_parts
 from tether.studies.grue.cells import Cell
 from tether.studies.grue.metrics import Entry
 
-SCORES = "scores.json"
 HUMAN = "human/perplexity"
 """The policy's, pooled, on human text of the validation rows."""
 
@@ -45,10 +45,10 @@ class Weights:
 
 def measured(folder: Path, stamp: str) -> bool:
     """Whether a run has its metrics, under the anchors of that hash."""
-    file = folder / SCORES
-    if not file.is_file():
+    try:
+        return scores_of(folder, stamp) is not None
+    except UserError:  # a damaged file is as none: it is measured again
         return False
-    return bool(json.loads(file.read_text(encoding="utf-8"))["anchors"] == stamp)
 
 
 def score(

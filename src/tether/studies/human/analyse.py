@@ -16,6 +16,7 @@ from tether.analysis.human_study import (
     analyse_choices,
     analyse_ratings,
 )
+from tether.config.catalog import less_is_better
 from tether.config.errors import UserError
 from tether.records import finite
 from tether.reports.human_study import HumanStudy, SheetLine
@@ -36,17 +37,18 @@ def analyse(paths: Sequence[Path], key_file: Path, seed: int = 0) -> HumanStudy:
     checked = [check(s, key) for s in read_sheets(paths, key)]
     used = [c for c in checked if not c.excluded]
     metrics = {t: text["scores"] for t, text in key.texts.items()}
+    directions = {m: _less_is_better(m, key) for scores in metrics.values() for m in scores}
     axes: list[RatingResult | ChoiceResult] = []
     twice = 0
     for axis in key.axes:
         if key.kind == "likert":
             ratings, again = _ratings(used, key, axis)
             if ratings:
-                axes.append(analyse_ratings(axis, ratings, key.methods, metrics, seed))
+                axes.append(analyse_ratings(axis, ratings, key.methods, metrics, seed, directions))
         else:
             choices, again = _choices(used, key, axis)
             if choices:
-                axes.append(analyse_choices(axis, choices, key.methods, metrics, seed))
+                axes.append(analyse_choices(axis, choices, key.methods, metrics, seed, directions))
         twice += again
     if not axes:
         raise UserError(
@@ -63,6 +65,14 @@ def analyse(paths: Sequence[Path], key_file: Path, seed: int = 0) -> HumanStudy:
         axes=tuple(axes),
         notes=_notes(checked, key, twice),
     )
+
+
+def _less_is_better(metric: str, key: Key) -> bool | None:
+    """None where it is not known. A reward's score is turned already where it needs to be."""
+    if key.rewards is not None and metric in key.rewards:
+        return False
+    found = less_is_better(metric)
+    return None if found and key.rewards is None else found
 
 
 def as_json(study: HumanStudy) -> str:
@@ -141,10 +151,22 @@ def _notes(checked: Sequence[Checked], key: Key, twice: int) -> tuple[str, ...]:
         notes.append(f"{missing} answers are missing in the forms that count.")
     if twice:
         notes.append(f"{twice} answers of a rater who had judged the same texts are left out.")
+    if unsaid := _unsaid(key):
+        notes.append(
+            f"{key.path} is of an earlier version, which does not say whether {', '.join(unsaid)} "
+            "is the metric's value (less is better) or a reward's score (more is better): where it "
+            'is the value, add "rewards": [] to it.'
+        )
     raters = {c.sheet.rater for c in checked if not c.excluded}
     if len(raters) < 2:
         notes.append("One rater alone: there is no agreement to measure.")
     return tuple(notes)
+
+
+def _unsaid(key: Key) -> list[str]:
+    """Metrics of which less is better, in a key that does not say which are rewards."""
+    names = dict.fromkeys(m for text in key.texts.values() for m in text["scores"])
+    return [m for m in names if key.rewards is None and less_is_better(m)]
 
 
 def published() -> dict[str, Any]:

@@ -24,6 +24,9 @@ class Completion:
     prompt: str
     text: str
     scores: dict[str, float] = field(default_factory=dict)
+    of_run: bool = False
+    """From a run's samples: its scores are of rewards and judges, where more is better whatever the
+    direction of the metric behind them."""
     unmasked: bool = False
     """From a masked policy as exported, without its mask; its run has texts under the mask too."""
 
@@ -152,7 +155,8 @@ def _samples(
         raise UserError(f"{path} has no validation samples of update {update}; it has: {have}")
     for row in exported:
         if int(row["update"]) == update:
-            yield method, replace(_completion(row, f"{path}, update {update}"), unmasked=masked)
+            one = _completion(row, f"{path}, update {update}")
+            yield method, replace(one, of_run=True, unmasked=masked)
 
 
 def _method_of_run(path: Path) -> str:

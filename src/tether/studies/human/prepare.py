@@ -16,6 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
+from tether.config.catalog import less_is_better
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
 from tether.reports.rating_form import form_page
@@ -87,6 +88,7 @@ def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
             attention checks, or a folder in use.
     """
     check(design, folder)
+    rewards = _rewards(pool)
     rng = random.Random(f"tether human study {design.seed}")
     shared = shared_prompts(pool)
     chosen = sorted(rng.sample(range(len(shared)), min(design.items, len(shared))))
@@ -101,6 +103,7 @@ def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
     sheets = _sheets(items, kinds, forms, units, design, rng)
     _enough(min(map(len, sheets)), design)
     key = _key(texts, list(pool), sheets, design, rng)
+    key["rewards"] = rewards
     key["study"] = hashlib.sha256(_json(key).encode()).hexdigest()[:12]
     pages = {name: form_page(_form(key, name)) for name in key["forms"]}
     for name, text in pages.items():
@@ -137,6 +140,26 @@ def check(design: Design, folder: Path) -> None:
             f"{folder} holds forms but no {KEY}: the study was not written to its end, or its key "
             "lies elsewhere; give a new folder"
         )
+
+
+def _rewards(pool: Pool) -> list[str]:
+    """Metrics that are scores of runs' rewards, where more is better.
+
+    Raises UserError where one is a metric's own value in other sources, and less of that is better.
+    """
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for of_prompt in pool.values():
+        for completions in of_prompt.values():
+            for one in completions:
+                found[one.of_run] |= one.scores.keys()
+    for name in sorted(found[True] & found[False]):
+        if less_is_better(name):
+            raise UserError(
+                f"'{name}' is a reward's score in the samples of runs (more is better) and a "
+                "metric's value in other sources (less is better): call it otherwise in the "
+                "'scores' of their rows"
+            )
+    return sorted(found[True])
 
 
 def _enough(texts: int, design: Design) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import hashlib
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,13 @@ from typing import Any
 
 from tether.config.errors import UserError
 from tether.reports.rating_form import COLUMNS
+from tether.studies.delimited import read_lines
 from tether.studies.human.prepare import FORMAT
+
+_WHOLE = re.compile(r"^(\d+)[.,]0+$")
+"""A whole number as spreadsheet programs may write it: 4.0."""
+_COMMA = re.compile(r"^(\d+),(\d{1,2})$")
+"""A decimal comma: forms tell tenths, and a thousand has three digits behind its comma."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,9 @@ class Key:
     rule: str
     texts: dict[str, dict[str, Any]]
     forms: dict[str, list[dict[str, Any]]]
+    rewards: frozenset[str] | None
+    """Metrics that are scores of a run's rewards, where more is better whatever the metric's own
+    direction; None = an earlier version, which does not say."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,7 @@ def read_key(path: Path) -> Key:
             rule=raw["rule"]["says"],
             texts=raw["texts"],
             forms=raw["forms"],
+            rewards=frozenset(raw["rewards"]) if "rewards" in raw else None,
         )
     except (ValueError, KeyError, TypeError) as e:
         if isinstance(e, UserError):
@@ -91,8 +101,10 @@ def read_key(path: Path) -> Key:
 
 
 def read_sheets(paths: Sequence[Path], key: Key) -> list[Sheet]:
-    """Exported CSV files, or folders of them. A file may hold several forms, one after another; a
-    file that is named twice, by whatever path, counts once.
+    """Exported CSV files, or folders of them, also as a spreadsheet program saved them. A file may
+    hold several forms, one after another; a file that is named twice, by whatever path, counts
+    once. A rater is the same whatever the case and the white space of the name; the first spelling
+    stays.
 
     Raises:
         UserError: no file, a copy of a file, a line that does not belong to the study, an answer
@@ -101,10 +113,11 @@ def read_sheets(paths: Sequence[Path], key: Key) -> list[Sheet]:
     sheets: list[Sheet] = []
     seen: dict[tuple[str, str], str] = {}
     copies: dict[bytes, Path] = {}
+    raters: dict[str, str] = {}
     for file in _files(paths):
         if (same := copies.setdefault(_digest(file), file)) != file:
             raise UserError(f"{file} is a copy of {same}: remove one, an answer counts once")
-        for sheet in _read(file, key):
+        for sheet in _read(file, key, raters):
             before = seen.setdefault((sheet.form, sheet.rater), sheet.file)
             if before != sheet.file:
                 raise UserError(
@@ -133,7 +146,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            mine = sorted(path.glob("*.csv"))
+            mine = sorted(p for p in path.iterdir() if p.suffix.lower() == ".csv")
             if not mine:
                 raise UserError(f"{path} holds no CSV file")
             found += mine
@@ -153,7 +166,8 @@ def _digest(file: Path) -> bytes:
     return hashlib.sha256(data.strip()).digest()
 
 
-def _read(file: Path, key: Key) -> Iterator[Sheet]:
+def _read(file: Path, key: Key, raters: dict[str, str]) -> Iterator[Sheet]:
+    """raters: name as it is compared -> its first spelling; grows."""
     answers: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     seconds: dict[tuple[str, str], dict[str, float]] = {}
     for where, row in _rows(file):
@@ -166,16 +180,18 @@ def _read(file: Path, key: Key) -> Iterator[Sheet]:
             raise UserError(f"{where}: the study has no unit '{unit}' in a form '{form}'")
         if row["axis"] not in key.axes:
             raise UserError(f"{where}: the study has no axis '{row['axis']}'")
-        if row["value"] not in ("", *key.options):
+        value = _WHOLE.sub(r"\1", row["value"])
+        if value not in ("", *key.options):
             raise UserError(
-                f"{where}: '{row['value']}' is no answer; the form offers {', '.join(key.options)}"
+                f"{where}: '{value}' is no answer; the form offers {', '.join(key.options)}"
             )
-        sheet = (form, row["rater"].strip() or form)
+        rater = " ".join((row["rater"] or form).split())
+        sheet = (form, raters.setdefault(rater.casefold(), rater))
         mine = answers.setdefault(sheet, {})
-        if row["value"]:
+        if value:
             if (unit, row["axis"]) in mine:
-                raise UserError(f"{where} answers unit '{unit}' a second time")
-            mine[unit, row["axis"]] = row["value"]
+                raise UserError(f"{where} answers unit '{unit}' a second time: leave one line")
+            mine[unit, row["axis"]] = value
         seconds.setdefault(sheet, {})[unit] = _seconds(row["seconds"], where)
     if not answers:
         raise UserError(f"{file} has no line below its header")
@@ -185,23 +201,24 @@ def _read(file: Path, key: Key) -> Iterator[Sheet]:
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    try:
-        with open(file, newline="", encoding="utf-8-sig") as f:
-            reader = csv.DictReader(f)
-            missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
-            if missing:
-                raise UserError(f"{file} is not an exported form: it lacks {', '.join(missing)}")
-            for row in reader:
-                yield f"{file}:{reader.line_num}", {c: row[c] or "" for c in COLUMNS}
-    except (csv.Error, UnicodeDecodeError) as e:
-        raise UserError(f"{file} cannot be read as CSV: {e}") from e
+    header, rows = read_lines(file)
+    missing = [c for c in COLUMNS if c not in header]
+    if missing:
+        raise UserError(
+            f"{file} is not an exported form: it lacks {', '.join(missing)}; give the CSV file "
+            "that the page of the form exported, with all its columns"
+        )
+    for line, row in rows:
+        yield f"{file}:{line}", {c: row[c].strip() for c in COLUMNS}
 
 
 def _seconds(text: str, where: str) -> float:
     try:
-        seconds = float(text or 0)
+        seconds = float(_COMMA.sub(r"\1.\2", text) or 0)
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise UserError(f"{where}: '{text}' is no number of seconds")
+        raise UserError(
+            f"{where}: '{text}' is no number of seconds; write it like 4.5, or leave it empty"
+        )
     return seconds
