@@ -10,13 +10,12 @@ import pytest
 from tether.config.catalog import (
     BASES,
     CATALOG,
-    LESS_IS_BETTER,
     family_of,
     kinds,
-    less_is_better,
     load,
 )
 from tether.config.describe import SCHEMA, schema
+from tether.config.directions import LESS_IS_BETTER, less_is_better
 
 SRC = Path(__file__).parents[2] / "src"
 FOLDERS = {

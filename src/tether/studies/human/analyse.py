@@ -16,7 +16,7 @@ from tether.analysis.human_study import (
     analyse_choices,
     analyse_ratings,
 )
-from tether.config.catalog import less_is_better
+from tether.config.directions import less_is_better
 from tether.config.errors import UserError
 from tether.records import finite
 from tether.reports.human_study import HumanStudy, SheetLine

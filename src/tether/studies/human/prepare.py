@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from tether.config.catalog import less_is_better
+from tether.config.directions import less_is_better
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
 from tether.reports.rating_form import form_page
