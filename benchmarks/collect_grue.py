@@ -217,7 +217,10 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
     file = folder / REPEATED
     if file.is_file():
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
-        notes.append(f"Trained twice, some methods starting from each: {again}.")
+        notes.append(
+            "Trained twice, since their weights did not travel; methods that had finished by then "
+            f"start from the first: {again}."
+        )
     there = [r.method for r in results.rows if any(t.cells.get(r.label) for t in results.tasks)]
     if ablations := grue_ablations.note(there):
         notes.append(ablations)
