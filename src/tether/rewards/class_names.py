@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from tether.config.nearest import nearest
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _SHOWN = 12
 
 
@@ -33,8 +33,10 @@ def position(label: str | int, names: Sequence[str]) -> int | None:
     same = [i for i, n in enumerate(names) if _number(n) == number]
     if same:
         return same[0] if len(same) == 1 else None
+    if not 0 <= number < len(names):
+        return None
     index = int(number)
-    return index if index == number and 0 <= index < len(names) else None
+    return index if index == number else None
 
 
 def hint(label: str | int, names: Sequence[str]) -> str:

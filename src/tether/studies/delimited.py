@@ -86,8 +86,10 @@ def _delimiter(text: str) -> tuple[str, int]:
         return first[4:], text[:above].count("\n") + 1
 
     def columns(delimiter: str) -> int:
+        """Of the header; 0 where it leaves a quote within a name: the cells are another's."""
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        return next((len(cells) for cells in reader if not _blank(cells)), 0)
+        header = next((cells for cells in reader if not _blank(cells)), [])
+        return 0 if any('"' in name for name in header) else len(header)
 
     return max(DELIMITERS, key=columns), 0
 

@@ -75,6 +75,8 @@ def check_data(settings: RunSettings, parts: Parts) -> None:
     check_domains(settings.evaluation)
 
     def scored(split: str, table: Table, rows: list[int]) -> None:
+        if split == "test" and not settings.evaluation.test_prompts:
+            return  # it is never scored, and may lack what rewards need
         if split != "train" or parts.algorithm.uses_rewards:
             parts.rewards.check_rows(table, rows)
         if split != "train" and parts.judges is not None:

@@ -134,6 +134,18 @@ def test_perplexity_by_another_name(tmp_path: Path) -> None:
     assert list(found.values()) == store(tmp_path, "commongen", listed, ONE)
 
 
+def test_a_metric_that_has_left_the_score_is_said(tmp_path: Path) -> None:
+    """It is still measured, so that names and signatures are the same."""
+    terms = Terms(metrics=["rouge_1", "rouge_l"], naturalness=[])
+    before = entries("commongen", terms)
+    store(tmp_path, "commongen", before, ONE)
+    after = entries("commongen", Terms(metrics=["rouge_1"], naturalness=[]), ["rouge_l"])
+    assert {e.name for e in before} == {e.name for e in after}
+    with pytest.raises(UserError, match=r"another of them in a score: .* delete this file"):
+        store(tmp_path, "commongen", after, ONE)
+    assert store(tmp_path, "commongen", before, ONE)
+
+
 def test_a_task_without_any_metric_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no metric of the task t can be used \(spice: no Java"):
         store(tmp_path, "t", [Entry("spice", "task", None, 1.0, "no Java")], ONE)

@@ -25,6 +25,7 @@ TEN = [str(i) for i in range(1, 11)]
         (["positive", "negative"], ["negative", "positive"]),
         (["b", "10", "9"], ["10", "9", "b"]),  # names, not numbers
         (["nan", "2", "10"], ["10", "2", "nan"]),
+        (["7", "2e99999999999999999999"], ["2e99999999999999999999", "7"]),  # a hash
     ],
 )
 def test_numbers_stand_in_the_order_of_numbers(names: list[str], want: list[str]) -> None:
@@ -49,6 +50,8 @@ def test_numbers_stand_in_the_order_of_numbers(names: list[str], want: list[str]
         (11, TEN, None),
         ("1.5", TEN, None),
         ("10", ["neg", "pos"], None),
+        ("1e900", ["neg", "pos"], None),
+        ("1e3000000", ["neg", "pos"], None),  # no number to be written out
         ("postive", ["negative", "positive"], None),
     ],
 )

@@ -99,6 +99,18 @@ def test_a_column_that_a_named_split_does_not_have(
         agent_of(settings(world, {"rewards": {"r": metric("rouge_l")}, "data": data}))
 
 
+def test_a_test_split_that_is_not_scored_may_lack_what_rewards_need(
+    world: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "t.jsonl"
+    other.write_text('{"prompt": "q"}\n')
+    data = {"path": write(tmp_path / "p.jsonl", {}), "reference": None, "test": str(other)}
+    changes = {"rewards": {"r": metric("rouge_l")}, "data": data}
+    assert agent_of(settings(world, changes, {"evaluation": {"human_rows": 0}}))
+    with pytest.raises(UserError, match=rf"needs the column 'ref'; there are .*{other}\)"):
+        agent_of(settings(world, changes, {"evaluation": {"human_rows": 0, "test_prompts": 1}}))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

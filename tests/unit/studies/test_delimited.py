@@ -36,6 +36,13 @@ def test_delimiters_encodings_and_line_ends(
     assert header == ["pair", "text", "choice"] and rows == WANT
 
 
+def test_a_name_may_hold_other_delimiters(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    for delimiter, others in ((";", "left, right, or, tie"), (",", "left; right; or; tie")):
+        file.write_text(delimiter.join(("pair", f'"{others}"', "rater")) + "\n")
+        assert read_rows(file)[0] == ["pair", others, "rater"]
+
+
 def test_blank_rows_and_missing_cells(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("\n;;\npair ;choice;;\n\n1;left;;\n;;;\n2\n ; ;\n\n")

@@ -232,9 +232,13 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
             "and not those that models are given: delete this file; finished cells are then "
             "measured again, and not trained"
         )
-    if now != kept or {e.name for e in entries} != {a.metric for a in found}:
+    if now != kept or {(e.name, e.family) for e in entries} != {
+        (a.metric, a.family) for a in found
+    }:
         raise UserError(
-            f"{file} is of other metrics, or of other versions of them; take another --out FOLDER"
+            f"{file} is of other metrics, of other versions of them, or has another of them in a "
+            "score: take another --out FOLDER, or delete this file; finished cells are then "
+            "measured again, and not trained"
         )
     return found
 
