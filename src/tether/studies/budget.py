@@ -240,10 +240,9 @@ def main(
     _check_classes(b, wanted)
     jobs = plan(study(b))
     _enough(b, jobs)
-    rl, supervised = (
-        next(j.settings for j in jobs if j.method.startswith(arm)) for arm in ("reward", "superv")
-    )
-    check_judged_alike(rl, supervised, ("rl", "supervised"))
+    arms = {j.method: j.settings for j in jobs}
+    rl = arms[f"reward {_percent(b.shares[0])}"]
+    check_judged_alike(rl, arms["supervised"], ("rl", "supervised"))
     if dry:
         for name in wanted:
             console.print(f"reward model {name}", markup=False)

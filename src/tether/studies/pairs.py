@@ -91,7 +91,9 @@ def collect(
     assert target is not None
     if form is not None:
         check_form(form)
-    free([target, facts_of(target), *([] if form is None else [key_of(form)])])
+    beside = [facts_of(target), *([] if form is None else [key_of(form)])]
+    # with completions kept, those are of a result whose writing was cut short
+    free([target, *([] if samples_of(target).is_file() else beside)])
     judges = [rater(text, noise, chosen.seed) for text in raters]
     names = [r.name for r in judges]
     if len(set(names)) < len(names):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_a_study_asks_for_each_way_of_training(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="row 31 of the data has no reference"):
         check_inputs(study)
+    check_inputs(replace(study, arms={"supervised": study.arms["supervised"]}))
 
 
 def test_rows_without_a_reference_may_be_left_out(world: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,13 @@ def test_what_fails_after_sampling_loses_nothing(
     assert samples.is_file() and not out.exists()
     with pytest.raises(UserError, match="completions of an earlier call with other settings"):
         collect(Sampling(**asked, prompts=3), out=out, raters=["n=length"], say=quiet)
+    weights = world / "model" / "config.json"
+    then = weights.stat()
+    os.utime(weights, ns=(then.st_atime_ns, then.st_mtime_ns + 10**12))
+    with pytest.raises(UserError, match="other settings, prompts or weights: remove it"):
+        collect(chosen, out=out, raters=["n=length"], say=quiet)
+    os.utime(weights, ns=(then.st_atime_ns, then.st_mtime_ns))
+    (tmp_path / "x.jsonl.facts.json").write_text("{}")  # of a result that was not written
     said: list[str] = []
     facts = collect(chosen, out=out, raters=["n=length"], noise=2.0, say=said.append)
     assert facts["pairs"] == 4 and len(calls) == 3 and "going on with" in said[0]
