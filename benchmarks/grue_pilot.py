@@ -40,7 +40,7 @@ from tether.studies.grue.run import planned
 from tether.studies.workers import Job, run_jobs
 
 SEED = 1000
-RATES = {"t5": (1e-6, 3e-6, 1e-5, 3e-5), "smollm2": (1e-5, 3e-5, 1e-4, 3e-4)}
+RATES = {"t5": (1e-6, 3e-6, 1e-5, 3e-5), "smollm2": (3e-5, 1e-4, 3e-4)}
 FOLDER = Path("pilot")
 """Its runs, below the working folder; they do not travel."""
 

@@ -7,7 +7,7 @@
     python -m benchmarks.collect_grue W/runs --date D --commit C
 
 A call unpacks what `--from` names, makes the model's own parts where they are missing (t5: the
-denoising; smollm2: the classifier of intents), finds each task's learning rate
+denoising; smollm2: the classifiers of reviews and of intents), finds each task's learning rate
 (`benchmarks.grue_pilot`), trains cells seed by seed over all methods, as many at a time as --gpus x
 --per-device, and packs. After --stop-after seconds it asks the runs to stop:
 they finish their update and write a checkpoint, and the same command goes on; --from is then not
@@ -55,21 +55,18 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks import denoising
+from benchmarks.grue_classifiers import READ_BY, classifiers, lacking
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_pilot import pilot
 from benchmarks.grue_study import (
-    INTENT,
     OUT,
     REPEATED,
     SEEDS,
-    SENTIMENT,
     T5,
-    classifier_words,
     console,
     learning_rates,
     options,
     planned,
-    settings,
     wanted,
 )
 from benchmarks.grue_travel import anchors, bundle, unpack, weights
@@ -87,8 +84,6 @@ GRACE = 60.0
 """Seconds in which runs finish an update, write a checkpoint, and metrics of a cell end."""
 SAVING = 20.0
 """Seconds that workers have for a last checkpoint where their driver had to be killed."""
-READ_BY = {"imdb": SENTIMENT, "dailydialog": INTENT}
-"""Task -> the classifier that its metrics read."""
 
 
 def say(text: str, clock: float) -> None:
@@ -106,21 +101,6 @@ def pretrain(seconds: float, quick: bool) -> None:
     print(denoising.train(texts, tokenizer, T5, seconds=seconds, quick=quick), flush=True)
     gc.collect()  # modules refer to each other
     torch.cuda.empty_cache()
-
-
-def classifiers(tasks: Sequence[str], quick: bool) -> None:
-    """The classifier of intents, where a task reads it; in a rehearsal that of reviews too."""
-    model = settings(quick)["tasks"]["dailydialog"]["all"]["model"]
-    targets = {"intent": INTENT, **({"sentiment": SENTIMENT} if quick else {})}
-    read = [READ_BY.get(t) for t in tasks]
-    for which, target in targets.items():
-        if target not in read or (target / "classifier.json").is_file():
-            continue
-        shutil.rmtree(Path("classifiers") / which, ignore_errors=True)
-        words = classifier_words(which, model, quick)
-        subprocess.run([sys.executable, "-m", "tether", *words], check=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(Path("classifiers") / which / "classifier", target)
 
 
 def restore_starts(made: Sequence[tuple[Cell, Job]]) -> list[str]:
@@ -291,15 +271,16 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float
     Raises UserError: the anchors failed, as their process has said.
     """
     tasks = args.tasks or GROUPS[group]
-    making = T5 / "denoising.json" if group == "t5" else INTENT / "classifier.json"
-    idle = making.is_file() or (group != "t5" and "dailydialog" not in tasks)
-    meanwhile = [t for t in tasks if READ_BY.get(t, Path()).is_dir()]
+    making = T5 / "denoising.json"
+    missing = lacking(tasks)
+    idle = making.is_file() if group == "t5" else not missing
+    meanwhile = [t for t in tasks if READ_BY.get(t) not in missing]
     computing = None
     if meanwhile and not idle:
         computing = started(["anchors", group, "--root", ".", *words, "--tasks", *meanwhile])
     try:
         if group != "t5":
-            classifiers(tasks, args.quick)
+            classifiers(tasks, args.quick, args.gpus)
         elif not making.is_file():
             pretrain(args.seconds, args.quick)
         if computing is not None and computing.wait(max(0.0, end - time.perf_counter())):

@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.grue_classifiers import CLASSIFIERS
 from benchmarks.grue_pack import GROUPS
-from benchmarks.grue_study import INTENT, OUT, PILOT, REPEATED, T5, options, planned
+from benchmarks.grue_study import OUT, PILOT, REPEATED, T5, options, planned
 from benchmarks.parts import cut, holds, join, packed, remove
 from tether.config.errors import UserError
 from tether.records import read_lines
@@ -127,13 +128,15 @@ def records(group: str, made: Sequence[tuple[Cell, Job]]) -> Iterator[Path]:
     if group == "t5":
         yield from (f for f in (T5 / "denoising.json",) if f.is_file())
         return
-    for folder in (INTENT, Path("classifiers")):
+    trained = Path("classifiers")
+    here = [x for x, name in CLASSIFIERS.items() if (trained / name).is_dir()]  # else: packed
+    for folder in (*here, trained):
         yield from (f for f in folder.rglob("*") if f.is_file() and _small(f))
 
 
 def _small(file: Path) -> bool:
     """Of a classifier: not the second copy of its weights."""
-    return file.suffix != ".safetensors" or file.is_relative_to(INTENT)
+    return file.suffix != ".safetensors" or any(map(file.is_relative_to, CLASSIFIERS))
 
 
 def _updates(record: Path) -> int:

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import grue_real, grue_study, grue_travel
+from benchmarks import grue_classifiers, grue_real, grue_study, grue_travel
 from benchmarks.grue_pack import GROUPS, write_rows
-from benchmarks.grue_study import PILOT, SENTIMENT, T5
+from benchmarks.grue_study import INTENT, PILOT, SENTIMENT, T5
 from benchmarks.grue_travel import unpack
 from benchmarks.measuring import ROOT
 from benchmarks.parts import join
@@ -245,38 +245,62 @@ def test_anchors_that_need_a_classifier_wait_for_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stages = Stages(monkeypatch)
-    monkeypatch.setattr(grue_real, "classifiers", lambda *_: stages.came.append("intent"))
+    monkeypatch.setattr(grue_real, "classifiers", lambda *_: stages.came.append("made"))
     stages.packed.set()
     words = ["smollm2", *WORDS[1:]]
-    for folder, wanted in (
+    for there, wanted in (
         (None, ["scitldr", "dart"]),
         (SENTIMENT, ["imdb", "scitldr", "dart"]),
     ):
-        if folder is not None:
-            folder.mkdir(parents=True)
+        if there is not None:
+            there.mkdir(parents=True)
+            (there / "classifier.json").write_text("{}")
         assert run(*words) == 0
         assert stages.anchored == wanted
-    assert stages.came == ["intent", "pilot smollm2", "cells smollm2", "records"] * 2
+    assert stages.came == ["made", "pilot smollm2", "cells smollm2", "records"] * 2
     for tasks in (["dailydialog"], ["imdb", "scitldr"]):  # nothing else to do meanwhile
         stages.anchored = []
         assert run(*words, "--tasks", *tasks) == 0
         assert stages.anchored == []
 
 
-def test_a_classifier_that_no_task_reads_is_not_trained(
+def test_classifiers_that_tasks_read_are_trained_once_each_on_a_gpu_of_its_own(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained: list[str] = []
+    began: dict[str, dict[str, str]] = {}
 
-    def train(command: list[str], check: bool) -> None:
-        name = command[command.index("--name") + 1]
-        trained.append(name)
-        (place / "classifiers" / name / "classifier").mkdir(parents=True)
+    def training(words: list[str], card: dict[str, str]) -> subprocess.Popen[bytes]:
+        name = words[words.index("--name") + 1]
+        began[name] = card
+        made = place / "classifiers" / name / "classifier"
+        made.mkdir(parents=True)
+        (made / "classifier.json").write_text("{}")
+        return subprocess.Popen(["true"])
 
-    monkeypatch.setattr(grue_real.subprocess, "run", train)
-    for tasks, names in ((["imdb", "scitldr"], []), (["dailydialog", "imdb"], ["intent"])):
-        grue_real.classifiers(tasks, False)
-        assert trained == names
+    monkeypatch.setattr(grue_classifiers, "training", training)
+    for tasks, gpus, wanted in (
+        (["scitldr"], 2, {}),
+        (["imdb", "scitldr"], 0, {"sentiment": {}}),
+        (["imdb", "dailydialog"], 2, {"intent": {"CUDA_VISIBLE_DEVICES": "0"}}),
+        (["imdb", "dailydialog"], 2, {}),
+    ):
+        began.clear()
+        grue_classifiers.classifiers(tasks, False, gpus)
+        assert began == wanted
+    for target in (SENTIMENT, INTENT):
+        assert (target / "classifier.json").is_file()
+        shutil.rmtree(target)
+    grue_classifiers.classifiers(["imdb", "dailydialog"], False, 2)
+    assert [c["CUDA_VISIBLE_DEVICES"] for c in began.values()] == ["0", "1"]
+
+
+def test_a_classifier_that_could_not_be_trained_stops_the_study(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grue_classifiers, "training", lambda *_: subprocess.Popen(["false"]))
+    with pytest.raises(subprocess.CalledProcessError):
+        grue_classifiers.classifiers(["imdb"], False)
+    assert not SENTIMENT.exists()
 
 
 def test_a_later_call_starts_its_cells_at_once(
