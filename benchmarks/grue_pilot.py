@@ -96,19 +96,21 @@ def _after(job: Job) -> tuple[float, float] | None:
 
 def pilot(tasks: Sequence[str], args: Namespace) -> None:
     """Train what is not finished, and write the rates; beside the pilots, while there is room, the
-    supervised runs of the study, which do not depend on them. Options as of `benchmarks.grue_real`.
+    supervised runs of the study, which do not depend on them, nor on anchors. Options as of
+    `benchmarks.grue_real`.
 
     Raises SystemExit where it was asked to stop: the next call goes on.
     """
     left = [t for t in tasks if t not in learning_rates()]
-    if not left:
-        return
     failed = _failures(OUT)
     starts = [
         job for cell, job in planned(options(tasks, args), wanted)[1]
         if cell.method.name == "supervised" and (args.retry or job.name not in failed)
+        and not finished(job.folder)
     ]  # fmt: skip
-    made = arms(left, args.quick)
+    if not left and not starts:
+        return
+    made = arms(left, args.quick) if left else {}
     jobs = [start for start, _ in made.values()]
     jobs += [job for _, found in made.values() for job in found.values()]
     for job in [*jobs, *starts]:
@@ -120,7 +122,8 @@ def pilot(tasks: Sequence[str], args: Namespace) -> None:
             per_device=args.per_device, retry=args.retry, console=console(),
         )  # fmt: skip
     finally:  # also where it is asked to stop: a pilot does not travel, its result does
-        _write({task: found for task, (_, found) in made.items()})
+        if made:
+            _write({task: found for task, (_, found) in made.items()})
 
 
 def _failures(folder: Path) -> dict[str, Any]:

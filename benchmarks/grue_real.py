@@ -243,16 +243,18 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     end = clock + args.stop_after - GRACE
     parts(group, args, words, end)
     say("the model's own parts", clock)
+    tasks = args.tasks or GROUPS[group]
     stages = [["pilot"], ["cells", *["--measure-later"] * args.measure_later]]
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as beside, Anchoring(group, words, unanchored(tasks)) as anchoring:
         packing = group == "t5" and not args.without_weights and beside.submit(weights, out)
         status: int | None = 0
         for stage, *more in stages:
-            left = end - time.perf_counter()
             if stage == "cells":  # none of a task whose learning rate is not known
-                known = [t for t in args.tasks or GROUPS[group] if t in learning_rates()]
+                anchoring.wait(end)
+                known = [t for t in tasks if t in learning_rates()]
                 more += ["--tasks", *known]
                 status = status if known else 1
+            left = end - time.perf_counter()
             if status == 0:
                 words_ = [stage, group, "--root", ".", *words, *more]
                 status = within(words_, left) if left > 0 else None
@@ -261,7 +263,38 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
         if packing:
             packing.result()
     say("packed", clock)
-    return status == 0 and all(t in learning_rates() for t in args.tasks or GROUPS[group])
+    return status == 0 and all(t in learning_rates() for t in tasks)
+
+
+def unanchored(tasks: Sequence[str]) -> list[str]:
+    """Tasks whose anchors are not there."""
+    return [t for t in tasks if not (OUT / FOLDER / f"{t}.json").is_file()]
+
+
+class Anchoring:
+    """The anchors of some tasks, computed beside something else in a process of their own."""
+
+    def __init__(self, group: str, words: Sequence[str], tasks: Sequence[str]) -> None:
+        self._process = (
+            started(["anchors", group, "--root", ".", *words, "--tasks", *tasks]) if tasks else None
+        )
+
+    def __enter__(self) -> Anchoring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            stop(self._process, 1.0)
+
+    def wait(self, end: float) -> None:
+        """Until they are there, or until `end` of `time.perf_counter`: then they are left to the
+        cells. Raises UserError: they failed, as their process has said."""
+        try:
+            left = max(0.0, end - time.perf_counter())
+            if self._process is not None and self._process.wait(left):
+                raise UserError("the anchors cannot be used (the line above)")
+        except subprocess.TimeoutExpired:
+            print("no time is left for the anchors: they are left to the cells", flush=True)
 
 
 def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float) -> None:
@@ -271,25 +304,15 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float
     Raises UserError: the anchors failed, as their process has said.
     """
     tasks = args.tasks or GROUPS[group]
-    making = T5 / "denoising.json"
     missing = lacking(tasks)
-    idle = making.is_file() if group == "t5" else not missing
-    meanwhile = [t for t in tasks if READ_BY.get(t) not in missing]
-    computing = None
-    if meanwhile and not idle:
-        computing = started(["anchors", group, "--root", ".", *words, "--tasks", *meanwhile])
-    try:
+    idle = (T5 / "denoising.json").is_file() if group == "t5" else not missing
+    meanwhile = [t for t in unanchored(tasks) if READ_BY.get(t) not in missing]
+    with Anchoring(group, words, [] if idle else meanwhile) as anchoring:
         if group != "t5":
             classifiers(tasks, args.quick, args.gpus)
-        elif not making.is_file():
+        elif not idle:
             pretrain(args.seconds, args.quick)
-        if computing is not None and computing.wait(max(0.0, end - time.perf_counter())):
-            raise UserError("the anchors cannot be used (the line above)")
-    except subprocess.TimeoutExpired:
-        print("no time is left for the anchors: they are left to the cells", flush=True)
-    finally:
-        if computing is not None:
-            stop(computing, 1.0)
+        anchoring.wait(end)
 
 
 def parser() -> argparse.ArgumentParser:

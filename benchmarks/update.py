@@ -7,6 +7,10 @@ Random weights of the right shape, bf16, 32-token prompts and 64-token completio
 of log-probs; `whole` keeps [tokens, vocabulary] logits, `pieces` never does; `compiled` is
 `model.compile`, `recorded` is `model.capture`. Warm-up excluded; the median of REPEATS, smallest
 and largest beside it. Needs a GPU, or --tiny.
+
+The adapter rows are recorded passes over an adapter of rank 16 on all linear layers. `peft`: fp32
+adapters in peft's layers, as peft makes them; `peft-bf16`: the same layers, adapters in the model's
+dtype; `ours`: those adapters in `tether.models.adapted_linear`, which is what a run trains.
 """
 
 from __future__ import annotations
@@ -30,7 +34,13 @@ WAYS = {
     "recorded-256": ("pieces", True, True, 256),
 }
 """(scoring, compiled, recorded, microbatch)"""
-NAMES = tuple(f"{model}-{way}" for model in MODELS for way in WAYS)
+ADAPTERS = {"adapter-peft": "float32", "adapter-peft-bf16": "model", "adapter-ours": "model"}
+"""Way -> the dtype of its adapter (`model.lora.dtype`)."""
+RANK, ADAPTED = 16, "smollm2"  # of GPT-2's layers ours are peft's
+WAYS |= dict.fromkeys(ADAPTERS, ("pieces", False, True, 64))
+NAMES = tuple(
+    f"{model}-{way}" for model in MODELS for way in WAYS if model == ADAPTED or way not in ADAPTERS
+)
 TABLES: list[dict[str, Any]] = [
     {
         "title": "Forward and backward",
@@ -52,7 +62,46 @@ TABLES: list[dict[str, Any]] = [
         "token (the output embedding at completion tokens only) at the speed of a large bf16 "
         "product, measured in the same process.",
     },
+    {
+        "title": "Forward and backward, adapters",
+        "rows": ["adapter"],
+        "columns": {
+            "model": "Model",
+            "layers": "Layers",
+            "adapter": "Adapter",
+            "microbatch": "Microbatch",
+            "ms": "ms",
+            "spread_ms": "smallest, largest",
+            "peak_gib": "peak, GiB",
+            "limit_ms": "matrix limit, ms",
+            "of_limit": "limit / time",
+            "matrix_tflops": "bf16 product, TFLOP/s",
+        },
+        "text": "The same, recorded, of an adapter of rank 16 on all linear layers. peft's layers "
+        "with fp32 adapters are what peft makes of a bf16 model. The matrix limit has 4 operations "
+        "a frozen weight and token.",
+    },
 ]
+
+
+def adapt(lm: Any, way: str) -> None:
+    """Wrap the model; with B away from zero, as after a first step."""
+    import torch
+    from peft.tuners.lora import Linear
+
+    from tether.config.run import LoraSettings
+    from tether.models import lora
+    from tether.models.adapted_linear import AdaptedLinear
+
+    dtype: Any = ADAPTERS[way]
+    lm.module = lora.wrap(lm.module, LoraSettings(rank=RANK, dtype=dtype), seed=0).eval()
+    for name, p in lm.module.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(p, std=1e-3)
+    if way != "adapter-ours":
+        for module in lm.module.modules():
+            if type(module) is AdaptedLinear:
+                module.__class__ = Linear
 
 
 def measure(name: str, tiny: bool) -> dict[str, Any]:
@@ -66,6 +115,9 @@ def measure(name: str, tiny: bool) -> dict[str, Any]:
     model, way = name.split("-", 1)
     scoring, compiled, recorded, micro = WAYS[way]
     lm = build(model, tiny)
+    sizes = sizes_of(lm)  # of the model without an adapter
+    if way in ADAPTERS:
+        adapt(lm, way)
     gpu, number = lm.device.type == "cuda", 8 if tiny else ROWS
     lm.scratch["in pieces"] = scoring == "pieces"
     lm.compile, lm.capture = compiled and gpu, recorded
@@ -90,12 +142,21 @@ def measure(name: str, tiny: bool) -> dict[str, Any]:
     times = milliseconds(update, REPEATS)
     peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else None
     matrix = ceilings(tiny).matrix
-    limit = 3 * forward(sizes_of(lm), number, PROMPT, NEW) / matrix * 1e3
+    passes = 2 if way in ADAPTERS else 3
+    limit = passes * forward(sizes, number, PROMPT, NEW) / matrix * 1e3
     middle = statistics.median(times)
-    return {
-        "kind": "update", "row": name, "model": model, "scoring": scoring,
+    told: dict[str, Any] = {
+        "kind": "update", "scoring": scoring,
         "compiled": "yes" if compiled else "no", "recorded": "yes" if recorded else "no",
-        "microbatch": micro,
+    }  # fmt: skip
+    if way in ADAPTERS:
+        fp32 = ADAPTERS[way] == "float32"
+        told = {
+            "kind": "adapter", "layers": "ours" if way == "adapter-ours" else "peft's",
+            "adapter": "fp32" if fp32 else "the model's dtype",
+        }  # fmt: skip
+    return {
+        **told, "row": name, "model": model, "microbatch": micro,
         "ms": middle, "spread_ms": [min(times), max(times)], "peak_gib": peak,
         "limit_ms": limit, "of_limit": limit / middle, "matrix_tflops": matrix / 1e12,
         "command": command("update", "--only", name),

@@ -83,25 +83,27 @@ def plan(settings: RunSettings, shape: Shape, dtype: str) -> list[Need]:
 
 
 def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator[Need]:
-    full = s.model.lora is None
-    if width == 4 and full:
+    lora = s.model.lora
+    own = 4 if lora is not None and lora.dtype == "float32" else width
+    if width == 4 and lora is None:
         yield Need("weights", 4 * trained, "device", "fp32, trained and run alike")
     else:
         yield Need("working weights", width * shape.parameters, "device", "what the model runs")
+        if lora is not None and own < 4:
+            yield Need("working adapter", own * trained, "device", "what the model runs")
         yield Need("masters", 4 * trained, "device", "fp32, what the optimizer moves")
     yield Need("gradients", 4 * trained, "device", "fp32, summed over microbatches")
     if s.model.capture:
-        # working weights in bf16, or adapters and weights in fp32, which a sum stands beside
-        own = 4 if width == 4 or not full else width
         yield Need("recorded gradients", own * trained, "device", "a recorded shape, each as much")
     yield Need("Adam moments", 8 * trained, "device", "two, fp32")
     if s.algorithm.get("kind") == "supervised":
         return
     if s.critic.kind == "separate":
-        critic = shape.parameters + shape.hidden
-        own = 16 if width == 4 else 16 + width
-        own += width if s.model.capture else 0
-        yield Need("critic", own * critic, "device", "a trunk of its own, trained")
+        critic = trained + shape.hidden  # with adapters: one of its own on the same base
+        each = 16 if own == 4 else 16 + own
+        each += own if s.model.capture else 0
+        what = "a trunk of its own" if lora is None else "an adapter of its own"
+        yield Need("critic", each * critic, "device", f"{what}, trained")
     elif s.critic.kind == "frozen":
         yield Need("critic", width * shape.parameters, "device", "the initial trunk, frozen")
 

@@ -37,6 +37,9 @@ class LoraSettings:
     """Scale: the update is alpha / rank * BA."""
     targets: Literal["all-linear"] | list[str] = "all-linear"
     """Module names that get an adapter."""
+    dtype: Literal["model", "float32"] = "model"
+    """Of the adapter as it is computed with: the model's, or float32 beside a bfloat16 model, which
+    is slower and rounds less. Masters are always fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,14 @@ from tether.models.language_model import core_of
 
 
 def wrap(module: Any, settings: LoraSettings, seed: int, task: str | None = "auto") -> nn.Module:
-    """A peft model whose only trainable tensors are A and B, fp32; B is zero, A is seeded.
+    """A peft model whose only trainable tensors are A and B, in the base's dtype or in fp32 as
+    `settings.dtype` says; B is zero, A is seeded.
 
     The base's own parameters stop training. Raises UserError where no module matches.
     """
     from peft import LoraConfig, get_peft_model
+
+    from tether.models.adapted_linear import adopt
 
     seq2seq = bool(getattr(module.config, "is_encoder_decoder", False))
     if task == "auto":
@@ -42,9 +45,13 @@ def wrap(module: Any, settings: LoraSettings, seed: int, task: str | None = "aut
     with torch.random.fork_rng(devices=_cuda(module)), _old_name():
         torch.manual_seed(seed)
         try:
-            return get_peft_model(module, config)
+            adapted = get_peft_model(
+                module, config, autocast_adapter_dtype=settings.dtype == "float32"
+            )
         except ValueError as e:
             raise UserError(f"model.lora.targets: {e}") from e
+    adopt(adapted)
+    return adapted
 
 
 @contextmanager
@@ -109,7 +116,11 @@ def merge_folder(module: Any, folder: str) -> nn.Module:
 
 
 def plain(adapted: Any) -> nn.Module:
-    """Merge in place and unload; no adapter configuration stays behind to be applied twice."""
+    """Merge in place and unload; no adapter configuration stays behind to be applied twice. BA is
+    computed in fp32 whatever the adapter's dtype, so that the sum alone is rounded."""
+    for name, p in adapted.named_parameters():
+        if "lora_" in name and not hasattr(p, "to_local"):
+            p.data = p.data.float()
     merged = adapted.merge_and_unload(safe_merge=True)
     for leftover in ("peft_config", "_hf_peft_config_loaded"):
         if hasattr(merged, leftover):

@@ -130,6 +130,12 @@ def test_anchors_that_lack_a_metric_are_no_anchors(
     assert not list((place / "o").iterdir())
 
 
+def there(*tasks: str) -> None:
+    """Anchors of some tasks."""
+    for task in tasks:
+        write_whole(ANCHORS / f"{task}.json", "{}")
+
+
 class Stages:
     """The stages of a call, each of which only notes that it came."""
 
@@ -145,10 +151,12 @@ class Stages:
 
         def started(words: list[str]) -> subprocess.Popen[bytes]:
             at = len(words) - words[::-1].index("--tasks")
-            self.anchored = words[at:]
+            self.anchored.append(words[at:])
+            if not (anchors or seconds):
+                there(*words[at:])
             return subprocess.Popen([sys.executable, "-c", program])
 
-        self.anchored: list[str] = []
+        self.anchored: list[list[str]] = []
         monkeypatch.setattr(grue_real, "started", started)
         monkeypatch.setattr(grue_real, "within", self.within)
         monkeypatch.setattr(grue_real, "weights", self.weights)
@@ -177,7 +185,7 @@ def test_the_weights_are_packed_while_cells_train(
     stages = Stages(monkeypatch)
     assert run(*WORDS) == 0
     assert stages.came == ["t5", "pilot t5", "cells t5", "records"]
-    assert stages.anchored == ["commongen", "fairytaleqa", "multi30k"]
+    assert stages.anchored == [["commongen", "fairytaleqa", "multi30k"]]
     monkeypatch.setattr(grue_real, "weights", None)
     assert run(*WORDS, "--without-weights") == 0
 
@@ -219,6 +227,7 @@ def test_what_a_call_has_started_ends_with_it(stage: str, seconds: float, place:
     if stage == "pilot":  # no anchors beside an own part that is there
         T5.mkdir(parents=True)
         (T5 / "denoising.json").write_text("{}")
+        there(*GROUPS["t5"])
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER.format(seconds=seconds)], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
@@ -244,24 +253,39 @@ def test_what_a_call_has_started_ends_with_it(stage: str, seconds: float, place:
 def test_anchors_that_need_a_classifier_wait_for_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They are computed beside the pilots and the supervised runs, which need none."""
     stages = Stages(monkeypatch)
     monkeypatch.setattr(grue_real, "classifiers", lambda *_: stages.came.append("made"))
     stages.packed.set()
     words = ["smollm2", *WORDS[1:]]
-    for there, wanted in (
-        (None, ["scitldr", "dart"]),
-        (SENTIMENT, ["imdb", "scitldr", "dart"]),
-    ):
-        if there is not None:
-            there.mkdir(parents=True)
-            (there / "classifier.json").write_text("{}")
-        assert run(*words) == 0
-        assert stages.anchored == wanted
-    assert stages.came == ["made", "pilot smollm2", "cells smollm2", "records"] * 2
-    for tasks in (["dailydialog"], ["imdb", "scitldr"]):  # nothing else to do meanwhile
+    every = ["made", "pilot smollm2", "cells smollm2", "records"]
+    assert run(*words) == 0
+    assert stages.anchored == [["scitldr", "dart"], ["imdb", "dailydialog"]]
+    assert stages.came == every
+    shutil.rmtree(ANCHORS)
+    write_whole(SENTIMENT / "classifier.json", "{}")
+    stages.anchored = []
+    assert run(*words) == 0
+    assert stages.anchored == [["imdb", "scitldr", "dart"], ["dailydialog"]]
+    assert stages.came == every * 2
+    for tasks, first in ((["dailydialog"], ["dailydialog"]), (["imdb", "scitldr"], None)):
+        shutil.rmtree(ANCHORS, ignore_errors=True)
         stages.anchored = []
         assert run(*words, "--tasks", *tasks) == 0
-        assert stages.anchored == []
+        assert stages.anchored == [first or tasks]  # nothing is made meanwhile
+        assert run(*words, "--tasks", *tasks) == 0
+        assert len(stages.anchored) == 1  # they are there
+
+
+def test_anchors_that_fail_beside_the_pilots_stop_the_study(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(monkeypatch, anchors=1)
+    stages.packed.set()
+    monkeypatch.setattr(grue_real, "classifiers", lambda *_: None)
+    with pytest.raises(UserError, match="the anchors cannot be used"):
+        run("smollm2", *WORDS[1:], "--tasks", "dailydialog")
+    assert stages.came == ["pilot smollm2"]
 
 
 def test_classifiers_that_tasks_read_are_trained_once_each_on_a_gpu_of_its_own(
@@ -309,6 +333,7 @@ def test_a_later_call_starts_its_cells_at_once(
     stages = Stages(monkeypatch, anchors=1)
     T5.mkdir(parents=True)
     (T5 / "denoising.json").write_text("{}")
+    there(*GROUPS["t5"])
     monkeypatch.setattr(grue_real, "started", None)
     assert run(*WORDS) == 0
     assert stages.came == ["pilot t5", "cells t5", "records"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tether.models.critic import Critic
 from tether.models.export import export
 from tether.models.language_model import LanguageModel
 from tether.models.loading import load_language_model
+from tether.models.lora import merged_copy
 from tether.models.scoring import score_all
 from tether.models.weight_sets import WeightSets
 from tether.types import Move
@@ -84,16 +86,55 @@ def test_adapter_copies_share_the_base(tmp_path: Path) -> None:
     assert all("lora" in n or "head" in n for n in sets.sets["critic"])
 
 
-def test_a_bf16_base_trains_fp32_adapters(tmp_path: Path) -> None:
-    lm = adapted(tmp_path / "m", dtype="bfloat16")
+@pytest.mark.parametrize("dtype", ("model", "float32"))
+@pytest.mark.parametrize("kind", ("gpt2", "llama"))
+def test_a_bf16_base_trains_fp32_masters(tmp_path: Path, kind: str, dtype: str) -> None:
+    lora = LoraSettings(rank=4, dtype=dtype)  # type: ignore[arg-type]
+    lm = adapted(tmp_path / "m", kind, dtype="bfloat16", lora=lora)
     sets = WeightSets(lm)
     assert lm.dtype == torch.bfloat16
-    assert all(t.dtype == torch.float32 for t in sets.sets["policy"].values())
-    before = {n: t.detach().clone() for n, t in sets.sets["policy"].items()}
+    policy, working = sets.sets["policy"], sets.working["policy"]
+    assert all(t.dtype == torch.float32 for t in policy.values())
+    computes = torch.bfloat16 if dtype == "model" else torch.float32
+    assert all(t.dtype == computes for t in working.values())
+    before = {n: t.detach().clone() for n, t in policy.items()}
     train(lm, sets)
-    assert all(not torch.equal(t, before[n]) for n, t in sets.sets["policy"].items())
+    assert all(not torch.equal(t, before[n]) for n, t in policy.items())
+    after = {n: t.detach().clone() for n, t in working.items()}
+    assert all(torch.equal(after[n], t.to(computes)) for n, t in policy.items())
     with sets.swapped_in("initial"):
-        assert all(torch.equal(t, before[n]) for n, t in sets.sets["policy"].items())
+        assert all(torch.equal(t, before[n].to(computes)) for n, t in working.items())
+    assert all(torch.equal(t, after[n]) for n, t in working.items())
+
+
+def test_steps_too_small_for_bf16_add_up(tmp_path: Path) -> None:
+    """A weight of 1 moves by 1e-4 a step: bf16 alone, with steps of 2 ** -8 there, never would."""
+    lm = adapted(tmp_path / "m", "llama", dtype="bfloat16")
+    sets = WeightSets(lm)
+    name, master = next(iter(sets.sets["policy"].items()))
+    with torch.no_grad():
+        master.fill_(1.0)
+    for _ in range(100):
+        with torch.no_grad():
+            master.add_(1e-4)
+        sets.publish("policy")
+    assert float(sets.working["policy"][name].detach().float().mean()) == pytest.approx(
+        1.01, abs=2**-8
+    )
+
+
+def test_a_merge_multiplies_in_fp32(tmp_path: Path) -> None:
+    """base + scale B A in bf16: B A is of fp32 numbers, whatever the adapter's dtype."""
+    lm = adapted(tmp_path / "m", "llama", dtype="bfloat16")
+    train(lm, WeightSets(lm), steps=10)
+    module: Any = lm.module
+    layer = module.base_model.model.model.layers[0].self_attn.q_proj
+    a, b = (m["default"].weight.detach().float() for m in (layer.lora_A, layer.lora_B))
+    change = layer.scaling["default"] * (b @ a)
+    merged: Any = merged_copy(lm.module)
+    got = merged.model.layers[0].self_attn.q_proj.weight
+    assert torch.equal(got, layer.base_layer.weight + change.bfloat16())
+    assert layer.lora_A["default"].weight.dtype == torch.bfloat16  # the live one is as it was
 
 
 @pytest.mark.parametrize("kind", ("gpt2", "llama", "t5", "bart"))
