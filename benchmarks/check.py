@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.measuring import PAGE, TINY, given
 from benchmarks.render import PLACE, RESULTS, ROOT, Wrong, pages, read
 
-NAMES = ("rollout", "update", "step", "memory", "overhead", "vs_trl", "imdb_graph")
+NAMES = ("rollout", "update", "sharing", "step", "memory", "overhead", "vs_trl", "imdb_graph")
 NEEDED = ("python", "torch", "transformers")
 FIGURE = re.compile(
     r"\d[\d.,]*\s*(?:%|×|(?:ms|s|seconds|[GMTK]i?B|times|TFLOP/s|tokens a second|x faster)\b)"

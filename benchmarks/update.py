@@ -10,14 +10,15 @@ and largest beside it. Needs a GPU, or --tiny.
 
 The adapter rows are recorded passes over an adapter of rank 16 on all linear layers. `peft`: fp32
 adapters in peft's layers, as peft makes them; `peft-bf16`: the same layers, adapters in the model's
-dtype; `ours`: those adapters in `tether.models.adapted_linear`, which is what a run trains.
+dtype; `ours`: those adapters in `tether.models.adapted_linear`, which is what a run trains;
+`ours-compiled`: with `model.compile`.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.measuring import Results, arguments, command
@@ -34,10 +35,15 @@ WAYS = {
     "recorded-256": ("pieces", True, True, 256),
 }
 """(scoring, compiled, recorded, microbatch)"""
-ADAPTERS = {"adapter-peft": "float32", "adapter-peft-bf16": "model", "adapter-ours": "model"}
+ADAPTERS = {
+    "adapter-peft": "float32",
+    "adapter-peft-bf16": "model",
+    "adapter-ours": "model",
+    "adapter-ours-compiled": "model",
+}
 """Way -> the dtype of its adapter (`model.lora.dtype`)."""
 RANK, ADAPTED = 16, "smollm2"  # of GPT-2's layers ours are peft's
-WAYS |= dict.fromkeys(ADAPTERS, ("pieces", False, True, 64))
+WAYS |= {way: ("pieces", way.endswith("-compiled"), True, 64) for way in ADAPTERS}
 NAMES = tuple(
     f"{model}-{way}" for model in MODELS for way in WAYS if model == ADAPTED or way not in ADAPTERS
 )
@@ -68,6 +74,7 @@ TABLES: list[dict[str, Any]] = [
         "columns": {
             "model": "Model",
             "layers": "Layers",
+            "compiled": "Compiled",
             "adapter": "Adapter",
             "microbatch": "Microbatch",
             "ms": "ms",
@@ -98,16 +105,17 @@ def adapt(lm: Any, way: str) -> None:
     for name, p in lm.module.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(p, std=1e-3)
-    if way != "adapter-ours":
+    if not way.startswith("adapter-ours"):
         for module in lm.module.modules():
             if type(module) is AdaptedLinear:
-                module.__class__ = Linear
+                module.__class__ = Linear  # type: ignore[assignment]
 
 
-def measure(name: str, tiny: bool) -> dict[str, Any]:
+def prepared(name: str, tiny: bool, number: int) -> tuple[Any, Any, Callable[[int], None]]:
+    """(the model, its sizes without an adapter, what makes an update of `number` rows)"""
     import torch
 
-    from benchmarks.ceilings import ceilings, forward, sizes_of
+    from benchmarks.ceilings import sizes_of
     from tether.models.scoring import score
     from tether.rollout.graph import GraphEngine
     from tether.types import Sequences
@@ -115,12 +123,11 @@ def measure(name: str, tiny: bool) -> dict[str, Any]:
     model, way = name.split("-", 1)
     scoring, compiled, recorded, micro = WAYS[way]
     lm = build(model, tiny)
-    sizes = sizes_of(lm)  # of the model without an adapter
+    sizes = sizes_of(lm)
     if way in ADAPTERS:
         adapt(lm, way)
-    gpu, number = lm.device.type == "cuda", 8 if tiny else ROWS
     lm.scratch["in pieces"] = scoring == "pieces"
-    lm.compile, lm.capture = compiled and gpu, recorded
+    lm.compile, lm.capture = compiled and lm.device.type == "cuda", recorded
     GraphEngine().prepare(lm)  # as every run does: a vocabulary of odd size is filled up
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(3, lm.vocab_size - 1, (number, PROMPT + NEW), generator=rng)
@@ -136,6 +143,19 @@ def measure(name: str, tiny: bool) -> dict[str, Any]:
             for p in lm.module.parameters():  # a run moves them into fp32 sums here
                 p.grad = None
 
+    return lm, sizes, update
+
+
+def measure(name: str, tiny: bool) -> dict[str, Any]:
+    import torch
+
+    from benchmarks.ceilings import ceilings, forward
+
+    number = 8 if tiny else ROWS
+    lm, sizes, update = prepared(name, tiny, number)
+    model, way = name.split("-", 1)
+    scoring, compiled, recorded, micro = WAYS[way]
+    gpu = lm.device.type == "cuda"
     update(0)
     if gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -152,8 +172,8 @@ def measure(name: str, tiny: bool) -> dict[str, Any]:
     if way in ADAPTERS:
         fp32 = ADAPTERS[way] == "float32"
         told = {
-            "kind": "adapter", "layers": "ours" if way == "adapter-ours" else "peft's",
-            "adapter": "fp32" if fp32 else "the model's dtype",
+            "kind": "adapter", "layers": "peft's" if "peft" in way else "ours",
+            "compiled": told["compiled"], "adapter": "fp32" if fp32 else "the model's dtype",
         }  # fmt: skip
     return {
         **told, "row": name, "model": model, "microbatch": micro,

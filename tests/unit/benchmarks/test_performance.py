@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import ceilings, measuring, memory, overhead, rollout, step, together, update
+from benchmarks import (
+    ceilings,
+    measuring,
+    memory,
+    overhead,
+    rollout,
+    sharing,
+    step,
+    together,
+    update,
+)
 from benchmarks.render import Wrong, read, render
 from benchmarks.worlds import PROMPT, World, texts, word_tokenizer
 from tests.models_for_tests import tiny
@@ -21,6 +31,35 @@ def rows(file: Path) -> dict[str, dict[str, Any]]:
     assert render(found)
     assert all(r["card"] == measuring.TINY for r in found["rows"])
     return {r["row"]: r for r in found["rows"]}
+
+
+def test_sharing_adds_up_what_each_process_does(tmp_path: Path) -> None:
+    out = tmp_path / "sharing.json"
+    sharing.main(["--tiny", "--only", "2", "--out", str(out)])
+    (row,) = rows(out).values()
+    assert row["processes"] == 2 and row["mps"] == "no" and min(row["spread_run"]) > 0
+    assert row["a_second"] == pytest.approx(row["spread_run"][0] + row["spread_run"][-1])
+    assert row["against_one"] > 0
+
+
+def test_sharing_says_where_the_service_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match=r"is not here; --only 1 2 4 6 goes on"):
+        sharing.main(["--tiny", "--only", "2-mps"])
+
+
+def test_adapters_are_those_that_a_run_trains_or_pefts() -> None:
+    from peft.tuners.lora import Linear
+
+    from tether.models.adapted_linear import AdaptedLinear
+
+    for way, layer in (("adapter-ours", AdaptedLinear), ("adapter-peft", Linear)):
+        lm, _, run = update.prepared(f"smollm2-{way}", True, 8)
+        kinds = {type(m) for m in lm.module.modules() if isinstance(m, Linear)}
+        trained = [p for p in lm.module.parameters() if p.requires_grad]
+        assert kinds == {layer} and sum(p.numel() for p in trained) < 50_000
+        run(0)
+        assert all(p.grad is None for p in trained)
 
 
 def test_step_writes_phases_that_add_up(tmp_path: Path) -> None:

@@ -61,6 +61,16 @@ def test_lora_trains_rank_times_linear() -> None:
     assert found["Adam moments"] == 800 and found["initial copy"] == 400
 
 
+def test_a_critic_beside_an_adapter_is_one() -> None:
+    """100 numbers of an adapter and a head of 10; not a second trunk of 1,000."""
+    words = ["--model.lora.rank", "2"]
+    assert needs("ppo", *words)["critic"] == 16 * 110
+    bf16 = needs("ppo", *words, dtype="bfloat16")
+    assert bf16["critic"] == 18 * 110 and bf16["working adapter"] == 2 * 100
+    fp32 = needs("ppo", *words, "--model.lora.dtype", "float32", dtype="bfloat16")
+    assert fp32["critic"] == 16 * 110 and "working adapter" not in fp32
+
+
 def test_tethers_say_what_they_keep() -> None:
     assert needs("elastic-reset")["ema copy"] == 4000
     assert "ema copy" not in needs("ppo-kl")
