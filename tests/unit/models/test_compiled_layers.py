@@ -8,16 +8,23 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from tests.models_for_tests import some_sequences, tiny
+from tether.config.run import LoraSettings
 from tether.models import compiled
 from tether.models.compiled import layers_of
+from tether.models.lora import wrap
 from tether.models.scoring import score, score_all
 
 
+@pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_one_trace_for_all_layers_and_sizes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_trace_for_all_layers_and_sizes(
+    kind: str, adapted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traced = CompileCounter()
     monkeypatch.setattr(compiled, "BACKEND", traced)
     lm = tiny(kind)
+    if adapted:
+        lm.module = wrap(lm.module, LoraSettings(rank=2), seed=0)
     assert len(layers_of(lm.core)) == 2
     for length in (6, 9):
         s = some_sequences(lm, length)
@@ -34,7 +41,9 @@ def test_one_trace_for_all_layers_and_sizes(kind: str, monkeypatch: pytest.Monke
         assert g.keys() == h.keys()
         for n in g:
             torch.testing.assert_close(g[n], h[n], msg=n)
-    assert traced.frame_count == 2  # with gradients and without, whatever the layer or the length
+    # with gradients and without, whatever the layer or the length; what comes into the first layer
+    # of a frozen base needs no gradient
+    assert traced.frame_count == 2 + adapted
     assert all("forward" not in vars(layer) for layer in layers_of(lm.core))
 
 
