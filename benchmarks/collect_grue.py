@@ -16,7 +16,7 @@ import io
 import json
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +152,10 @@ def tables(results: Results) -> list[dict[str, Any]]:
     return out
 
 
-def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
-    """Rows of what has finished, and the paper's."""
+def rows_of(
+    results: Results, card: str, date: str, others: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Rows of what has finished, and the paper's. others: group -> the commit that it ran at."""
     out = []
     for task in results.tasks:
         group = GROUP_OF[task.name]
@@ -162,6 +164,9 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
             "card": card,
             "date": date,
         }
+        if group in others:
+            made = environments(results, [task])
+            about |= {"commit": others[group], "versions": _versions(made), "row": NAMES[task.name]}
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
@@ -173,10 +178,10 @@ def rows_of(results: Results, card: str, date: str) -> list[dict[str, Any]]:
     return out
 
 
-def environments(results: Results) -> list[dict[str, Any]]:
-    """What the finished cells ran on."""
+def environments(results: Results, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """What the finished cells of some tasks ran on."""
     found = []
-    for task in results.tasks:
+    for task in tasks:
         for cells in task.cells.values():
             for cell in cells.values():
                 file = cell.folder / "environment.json"
@@ -187,18 +192,26 @@ def environments(results: Results) -> list[dict[str, Any]]:
     return found
 
 
-def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
-    """The result file's content.
+def _versions(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {k: v for k, v in made[0]["versions"].items() if v and k != "tether-rl"}
+
+
+def collect(
+    folder: Path, *, date: str, commit: str, others: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The result file's content. others: group -> another commit that its cells ran at.
 
     Raises UserError: nothing has finished, or there is a task that the real runs do not have.
     """
     results = read(folder)
-    if others := [t.name for t in results.tasks if t.name not in GROUP_OF]:
+    if unknown := [t.name for t in results.tasks if t.name not in GROUP_OF]:
         raise UserError(
-            f"{folder} has {', '.join(others)}, and the tables here are of {', '.join(GROUP_OF)}; "
+            f"{folder} has {', '.join(unknown)}, and the tables here are of {', '.join(GROUP_OF)}; "
             "`tether grue report` makes those of any benchmark"
         )
-    made = environments(results)
+    others = others or {}
+    of_commit = [t for t in results.tasks if GROUP_OF[t.name] not in others]
+    made = environments(results, results.tasks)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
     finished = results.cells - len(results.missing)
     rates = _rates(folder, [t.name for t in results.tasks])
@@ -236,10 +249,10 @@ def collect(folder: Path, *, date: str, commit: str) -> dict[str, Any]:
         "date": date,
         "card": card,
         "commit": commit,
-        "versions": {k: v for k, v in made[0]["versions"].items() if v and k != "tether-rl"},
+        "versions": _versions(environments(results, of_commit)),
         "notes": notes,
         "tables": tables(results),
-        "rows": rows_of(results, card, date),
+        "rows": rows_of(results, card, date, others),
     }
 
 
@@ -291,6 +304,13 @@ def main(words: Sequence[str] | None = None) -> int:
     p.add_argument("--pack", type=Path, help="write an archive of the numbers, and nothing else")
     p.add_argument("--date", help="day of the runs, YYYY-MM-DD")
     p.add_argument("--commit", help="commit of the code that ran")
+    p.add_argument(
+        "--other",
+        nargs="+",
+        default=[],
+        metavar="GROUP=COMMIT",
+        help="another one, of t5 or smollm2",
+    )
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
     if given.pack is not None:
@@ -298,9 +318,14 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if not given.date or not given.commit:
         p.error("--date and --commit are needed")
+    others = dict(
+        o.split("=", 1) for o in given.other if o.partition("=")[0] in GROUPS and "=" in o
+    )
+    if len(others) < len(given.other) or len(others) == len(GROUPS):
+        p.error("--other is t5=COMMIT or smollm2=COMMIT, and the other one ran at --commit")
     try:
         with opened(given.runs) as folder:
-            write(collect(folder, date=given.date, commit=given.commit), given.out)
+            write(collect(folder, date=given.date, commit=given.commit, others=others), given.out)
     except UserError as e:
         print(f"collect_grue: {e}", file=sys.stderr)
         return 1

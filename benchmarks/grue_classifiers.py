@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.grue_study import INTENT, SENTIMENT, classifier_words, settings
+from tether.studies.workers import visible_devices
 
 READ_BY = {"imdb": SENTIMENT, "dailydialog": INTENT}
 """Task -> the classifier that its metrics read."""
@@ -22,14 +23,15 @@ def classifiers(tasks: Sequence[str], quick: bool, gpus: int = 0) -> None:
     """The classifiers that tasks read and that are not there, beside each other, each on a GPU of
     its own where there are as many.
 
-    Raises CalledProcessError: one could not be trained; the others have ended.
+    Raises CalledProcessError: one could not be trained; the others are there.
     """
+    cards = visible_devices()[:gpus]
     model = settings(quick)["tasks"]["dailydialog"]["all"]["model"]
     made: dict[Path, tuple[str, subprocess.Popen[bytes]]] = {}
     for target in lacking(tasks):
         which = CLASSIFIERS[target]
         shutil.rmtree(Path("classifiers") / which, ignore_errors=True)
-        card = {"CUDA_VISIBLE_DEVICES": str(len(made) % gpus)} if gpus else {}
+        card = {"CUDA_VISIBLE_DEVICES": cards[len(made) % len(cards)]} if cards else {}
         made[target] = which, training(classifier_words(which, model, quick), card)
     try:
         ended = {target: process.wait() for target, (_, process) in made.items()}
@@ -37,12 +39,11 @@ def classifiers(tasks: Sequence[str], quick: bool, gpus: int = 0) -> None:
         for _, process in made.values():
             process.kill()
             process.wait()
-    for target, status in ended.items():
-        which, process = made[target]
-        if status:
-            raise subprocess.CalledProcessError(status, process.args)
+    for target in (t for t, status in ended.items() if not status):
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(Path("classifiers") / which / "classifier", target)
+        shutil.copytree(Path("classifiers") / made[target][0] / "classifier", target)
+    for target in (t for t, status in ended.items() if status):
+        raise subprocess.CalledProcessError(ended[target], made[target][1].args)
 
 
 def training(words: Sequence[str], card: Mapping[str, str]) -> subprocess.Popen[bytes]:

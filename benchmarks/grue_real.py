@@ -248,9 +248,11 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
     with ThreadPoolExecutor(1) as beside, Anchoring(group, words, unanchored(tasks)) as anchoring:
         packing = group == "t5" and not args.without_weights and beside.submit(weights, out)
         status: int | None = 0
+        wrong: UserError | None = None
         for stage, *more in stages:
             if stage == "cells":  # none of a task whose learning rate is not known
-                anchoring.wait(end)
+                wrong = anchoring.wait(end) if status == 0 else None
+                status = 1 if wrong else status
                 known = [t for t in tasks if t in learning_rates()]
                 more += ["--tasks", *known]
                 status = status if known else 1
@@ -263,6 +265,8 @@ def study(group: str, args: argparse.Namespace, words: Sequence[str]) -> bool:
         if packing:
             packing.result()
     say("packed", clock)
+    if wrong:
+        raise wrong
     return status == 0 and all(t in learning_rates() for t in tasks)
 
 
@@ -286,15 +290,16 @@ class Anchoring:
         if self._process is not None:
             stop(self._process, 1.0)
 
-    def wait(self, end: float) -> None:
+    def wait(self, end: float) -> UserError | None:
         """Until they are there, or until `end` of `time.perf_counter`: then they are left to the
-        cells. Raises UserError: they failed, as their process has said."""
+        cells. Returns an error where they failed, as their process has said."""
         try:
             left = max(0.0, end - time.perf_counter())
             if self._process is not None and self._process.wait(left):
-                raise UserError("the anchors cannot be used (the line above)")
+                return UserError("the anchors cannot be used (the line above)")
         except subprocess.TimeoutExpired:
             print("no time is left for the anchors: they are left to the cells", flush=True)
+        return None
 
 
 def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float) -> None:
@@ -312,7 +317,8 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float
             classifiers(tasks, args.quick, args.gpus)
         elif not idle:
             pretrain(args.seconds, args.quick)
-        anchoring.wait(end)
+        if wrong := anchoring.wait(end):
+            raise wrong
 
 
 def parser() -> argparse.ArgumentParser:

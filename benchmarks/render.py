@@ -187,7 +187,8 @@ def _elsewhere(rows: Sequence[Mapping[str, Any]], versions: Mapping[str, str]) -
             other = [f"{k} {v}" for k, v in sorted(r["versions"].items()) if versions.get(k) != v]
             about = f"{r['commit']} ({', '.join(other)})" if other else r["commit"]
             found.setdefault(about, []).append(str(r["row"]))
-    return "".join(f" At commit {c}: {', '.join(names)}." for c, names in found.items())
+    told = {c: ", ".join(dict.fromkeys(names)) for c, names in found.items()}
+    return "".join(f" At commit {c}: {names}." for c, names in told.items())
 
 
 def pages(root: Path) -> dict[Path, str]:

@@ -56,9 +56,10 @@ def shape_of(model: ModelSettings) -> Shape:
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head = getattr(text, "head_dim", None) or text.hidden_size // heads
     linear = sum(
-        m.in_features + m.out_features
-        for n, m in module.named_modules()
-        if isinstance(m, torch.nn.Linear) and m is not module.get_output_embeddings()
+        sum(m.weight.shape)  # GPT-2's Conv1D is a linear layer whose weight lies the other way
+        for m in module.modules()
+        if (isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D")
+        and m is not module.get_output_embeddings()
     )
     return Shape(
         parameters=sum(p.numel() for p in module.parameters()),
@@ -77,14 +78,14 @@ def plan(settings: RunSettings, shape: Shape, dtype: str) -> list[Need]:
     trained = shape.parameters if lora is None else lora.rank * shape.linear
     return [
         *_weights(settings, shape, trained, BYTES[dtype]),
-        *_sets(settings, shape, trained, BYTES[dtype]),
+        *_sets(settings, trained, _width(settings, BYTES[dtype])),
         *_batches(settings, shape, BYTES[dtype]),
     ]
 
 
 def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator[Need]:
     lora = s.model.lora
-    own = 4 if lora is not None and lora.dtype == "float32" else width
+    own = _width(s, width)
     if width == 4 and lora is None:
         yield Need("weights", 4 * trained, "device", "fp32, trained and run alike")
     else:
@@ -104,13 +105,23 @@ def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator
         each += own if s.model.capture else 0
         what = "a trunk of its own" if lora is None else "an adapter of its own"
         yield Need("critic", each * critic, "device", f"{what}, trained")
+        if lora is not None and s.critic.start != "policy":
+            base = width * shape.parameters
+            yield Need("critic's base", base, "device", "the reward model that it starts from")
     elif s.critic.kind == "frozen":
-        yield Need("critic", width * shape.parameters, "device", "the initial trunk, frozen")
+        stays = width * shape.parameters if lora is None else own * trained
+        yield Need("critic", stays, "device", "the initial trunk, frozen")
 
 
-def _sets(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator[Need]:
+def _width(s: RunSettings, width: int) -> int:
+    """Bytes of a number that trains, as the model computes with it."""
+    lora = s.model.lora
+    return 4 if lora is not None and lora.dtype == "float32" else width
+
+
+def _sets(s: RunSettings, trained: int, own: int) -> Iterator[Need]:
     yield Need("initial copy", 4 * trained, "device", "fp32, never moved")
-    yield Need("initial, runnable", width * trained, "device", "exact KL at every evaluation")
+    yield Need("initial, runnable", own * trained, "device", "exact KL at every evaluation")
     for name, part in s.tethers.items():
         for kept in kept_sets(part, f"tethers.{name}"):
             yield Need(f"{kept} copy", 4 * trained, "device", f"fp32, moved by {name}")

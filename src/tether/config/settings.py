@@ -65,7 +65,16 @@ def read(path: str | Path) -> Settings:
     found = read_yaml(path)
     if not found:
         raise UserError(f"{path} is empty: restore it, since a run cannot be read without it")
-    return parse(found, str(path))
+    return parse(_as_it_ran(found), str(path))
+
+
+def _as_it_ran(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A run without `model.lora.dtype` is from before it could be chosen: its adapter was fp32."""
+    model = found.get("model")
+    adapter = model.get("lora") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or not isinstance(adapter, Mapping) or "dtype" in adapter:
+        return found
+    return {**found, "model": {**model, "lora": {**adapter, "dtype": BEFORE}}}
 
 
 def method_of(settings: RunSettings) -> str:
@@ -78,11 +87,18 @@ def method_of(settings: RunSettings) -> str:
 
 PLACE_ONLY = ("name", "root")
 """What may differ between equal runs."""
+BEFORE = "float32"
+"""`model.lora.dtype` of runs from before there was that setting."""
 
 
 def fingerprint(mapping: Mapping[str, Any] | Settings) -> str:
     """16 hex digits of the settings, but for the run's name and folder."""
     full = dump(mapping) if isinstance(mapping, RunSettings | ClassifierSettings) else mapping
     kept = {k: plain(v) for k, v in full.items() if k not in PLACE_ONLY}
+    model = kept.get("model")
+    adapter = model.get("lora") if isinstance(model, Mapping) else None
+    if isinstance(adapter, Mapping) and adapter.get("dtype") == BEFORE:  # as in records of then
+        other = {k: v for k, v in adapter.items() if k != "dtype"}
+        kept["model"] = {**model, "lora": other}
     text = json.dumps(kept, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -17,6 +17,7 @@ import torch
 from peft.tuners.lora import Linear
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.nn.modules.module import _has_any_global_hook
 
 
 class AdaptedLinear(Linear):
@@ -38,13 +39,13 @@ class AdaptedLinear(Linear):
     def _plain(self, x: Tensor) -> str | None:
         """The name of the one adapter that is added as above; None = as peft does it."""
         base, names = self.base_layer, self.active_adapters
-        if self.disable_adapters or self.merged or len(names) != 1 or x.dim() < 2:
+        if self.disable_adapters or self.merged or len(names) != 1 or x.dim() < 2 or x.is_meta:
             return None
         name: str = names[0]
         if name not in self.lora_A or name in self.lora_variant:
             return None
         parts = (base, self.lora_A[name], self.lora_B[name])
-        if not all(type(m) is nn.Linear and not _hooked(m) for m in parts):
+        if not all(type(m) is nn.Linear and not _watched(m) for m in parts) or _watched():
             return None
         if parts[1].bias is not None or parts[2].bias is not None:
             return None
@@ -54,8 +55,15 @@ class AdaptedLinear(Linear):
         return name if alike and silent and not torch.is_autocast_enabled(x.device.type) else None
 
 
-def _hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _watched(module: nn.Module | None = None) -> bool:
+    """Whether somebody else is given what the module (any module) computes, or computes it."""
+    if module is None:
+        return _has_any_global_hook()
+    hooks = (
+        module._forward_hooks, module._forward_pre_hooks,
+        module._backward_hooks, module._backward_pre_hooks,
+    )  # fmt: skip
+    return any(hooks) or "forward" in vars(module)
 
 
 def adopt(adapted: nn.Module) -> int:

@@ -117,7 +117,8 @@ def merge_folder(module: Any, folder: str) -> nn.Module:
 
 def plain(adapted: Any) -> nn.Module:
     """Merge in place and unload; no adapter configuration stays behind to be applied twice. BA is
-    computed in fp32 whatever the adapter's dtype, so that the sum alone is rounded."""
+    multiplied in fp32 whatever the adapter's dtype (peft does so on a CPU alone), then rounded to
+    the weight's dtype and added."""
     for name, p in adapted.named_parameters():
         if "lora_" in name and not hasattr(p, "to_local"):
             p.data = p.data.float()

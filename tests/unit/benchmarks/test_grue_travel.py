@@ -285,46 +285,74 @@ def test_anchors_that_fail_beside_the_pilots_stop_the_study(
     monkeypatch.setattr(grue_real, "classifiers", lambda *_: None)
     with pytest.raises(UserError, match="the anchors cannot be used"):
         run("smollm2", *WORDS[1:], "--tasks", "dailydialog")
-    assert stages.came == ["pilot smollm2"]
+    assert stages.came == ["pilot smollm2", "records"]  # what the pilots found is not lost
 
 
 def test_classifiers_that_tasks_read_are_trained_once_each_on_a_gpu_of_its_own(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began: dict[str, dict[str, str]] = {}
-
-    def training(words: list[str], card: dict[str, str]) -> subprocess.Popen[bytes]:
-        name = words[words.index("--name") + 1]
-        began[name] = card
-        made = place / "classifiers" / name / "classifier"
-        made.mkdir(parents=True)
-        (made / "classifier.json").write_text("{}")
-        return subprocess.Popen(["true"])
-
-    monkeypatch.setattr(grue_classifiers, "training", training)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    monkeypatch.setattr(grue_classifiers, "training", trains(place, began))
     for tasks, gpus, wanted in (
         (["scitldr"], 2, {}),
         (["imdb", "scitldr"], 0, {"sentiment": {}}),
-        (["imdb", "dailydialog"], 2, {"intent": {"CUDA_VISIBLE_DEVICES": "0"}}),
+        (["imdb", "dailydialog"], 2, {"intent": {"CUDA_VISIBLE_DEVICES": "4"}}),
         (["imdb", "dailydialog"], 2, {}),
     ):
         began.clear()
         grue_classifiers.classifiers(tasks, False, gpus)
         assert began == wanted
-    for target in (SENTIMENT, INTENT):
-        assert (target / "classifier.json").is_file()
-        shutil.rmtree(target)
-    grue_classifiers.classifiers(["imdb", "dailydialog"], False, 2)
-    assert [c["CUDA_VISIBLE_DEVICES"] for c in began.values()] == ["0", "1"]
+    for gpus, cards in ((2, ["4", "5"]), (1, ["4", "4"])):
+        for target in (SENTIMENT, INTENT):
+            assert (target / "classifier.json").is_file()
+            shutil.rmtree(target)
+        began.clear()
+        grue_classifiers.classifiers(["imdb", "dailydialog"], False, gpus)
+        assert [c["CUDA_VISIBLE_DEVICES"] for c in began.values()] == cards
+
+
+def trains(place: Path, began: dict[str, dict[str, str]], failing: str = "") -> Any:
+    """Trains a classifier at once, unless it is the failing one."""
+
+    def training(words: list[str], card: dict[str, str]) -> subprocess.Popen[bytes]:
+        name = words[words.index("--name") + 1]
+        began[name] = card
+        if name != failing:
+            write_whole(place / "classifiers" / name / "classifier" / "classifier.json", "{}")
+        return subprocess.Popen(["false" if name == failing else "true"])
+
+    return training
 
 
 def test_a_classifier_that_could_not_be_trained_stops_the_study(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grue_classifiers, "training", lambda *_: subprocess.Popen(["false"]))
+    """The one beside it stays."""
+    began: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(grue_classifiers, "training", trains(place, began, "sentiment"))
     with pytest.raises(subprocess.CalledProcessError):
-        grue_classifiers.classifiers(["imdb"], False)
-    assert not SENTIMENT.exists()
+        grue_classifiers.classifiers(["imdb", "dailydialog"], False)
+    assert not SENTIMENT.exists() and (INTENT / "classifier.json").is_file()
+
+
+def test_a_training_is_told_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES $*" > "$(dirname $0)/said"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(grue_classifiers.sys, "executable", str(python))
+    assert grue_classifiers.training(["train", "x"], {"CUDA_VISIBLE_DEVICES": "3"}).wait() == 0
+    assert (tmp_path / "said").read_text() == "3 -m tether train x\n"
+
+
+def test_classifiers_travel_that_were_trained_here(place: Path) -> None:
+    """One that came in the pack is there wherever the pack is."""
+    for target in (SENTIMENT, INTENT):
+        write_whole(target / "adapter_model.safetensors", "weights")
+    write_whole(Path("classifiers/intent/results.json"), "{}")
+    write_whole(Path("classifiers/intent/classifier/adapter_model.safetensors"), "weights")
+    found = {f.as_posix() for f in grue_travel.records("smollm2", [])}
+    assert found == {f"{INTENT}/adapter_model.safetensors", "classifiers/intent/results.json"}
 
 
 def test_a_later_call_starts_its_cells_at_once(

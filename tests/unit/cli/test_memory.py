@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from transformers import GPT2Config
 
-from tether.cli.memory import Shape, plan, size
+from tether.cli.memory import Shape, plan, shape_of, size
 from tether.config.compose import compose
+from tether.config.run import ModelSettings
 
 SHAPE = Shape(parameters=1000, linear=50, vocabulary=100, hidden=10, layers=2, kv_width=4)
 WORDS = [
@@ -69,6 +71,31 @@ def test_a_critic_beside_an_adapter_is_one() -> None:
     assert bf16["critic"] == 18 * 110 and bf16["working adapter"] == 2 * 100
     fp32 = needs("ppo", *words, "--model.lora.dtype", "float32", dtype="bfloat16")
     assert fp32["critic"] == 16 * 110 and "working adapter" not in fp32
+
+
+def test_what_a_critic_beside_an_adapter_stands_on() -> None:
+    words = ["--model.lora.rank", "2"]
+    assert "critic's base" not in needs("ppo", *words)
+    assert needs("ppo", *words, "--critic.start", "/x")["critic's base"] == 4000
+    assert "critic's base" not in needs("ppo", "--critic.start", "/x")  # its own trunk
+    assert needs("ppo", *words, "--critic.kind", "frozen")["critic"] == 400  # the base is shared
+
+
+def test_recorded_passes_of_adapters() -> None:
+    words = ["--model.lora.rank", "2", "--model.capture", "true"]
+    fp32 = needs("ppo", *words, "--model.lora.dtype", "float32", dtype="bfloat16")
+    assert fp32["recorded gradients"] == 400 and fp32["critic"] == 20 * 110
+    bf16 = needs("ppo", *words, dtype="bfloat16")
+    assert bf16["recorded gradients"] == 200 and bf16["critic"] == 20 * 110
+    assert bf16["initial, runnable"] == 200 and fp32["initial, runnable"] == 400
+
+
+def test_linear_layers_of_gpt2_count() -> None:
+    """Of each of two layers 16 + 48, 16 + 16, 16 + 64 and 64 + 16; the head is none."""
+    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=300, n_positions=32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tether.models.loading.load_config", lambda model: config)
+        assert shape_of(ModelSettings(path="x")).linear == 2 * (64 + 32 + 80 + 80)
 
 
 def test_tethers_say_what_they_keep() -> None:

@@ -1,5 +1,6 @@
 """parse(dump(x)) == x, as values and through YAML text, for any settings."""
 
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import assume, given, settings
@@ -9,8 +10,9 @@ from tether.config.catalog import CATALOG, kinds
 from tether.config.compose import compose
 from tether.config.describe import part_description, settings_description
 from tether.config.errors import UserError
-from tether.config.settings import dump, fingerprint, parse
-from tether.config.text_values import parse_yaml, to_yaml
+from tether.config.run import RunSettings
+from tether.config.settings import dump, fingerprint, parse, read
+from tether.config.text_values import parse_yaml, to_yaml, write_yaml
 from tether.config.types_as_text import (
     DictType,
     ListType,
@@ -134,3 +136,18 @@ def test_fingerprint_ignores_where_a_run_lies() -> None:
     assert fingerprint(a) == fingerprint(b) == fingerprint(dump(a))
     assert fingerprint(a) != fingerprint(c)
     assert len(fingerprint(a)) == 16
+
+
+def test_an_adapter_of_before_the_setting_is_what_it_was(tmp_path: Path) -> None:
+    """Its run resumes with fp32 adapters, under the hash that its checkpoints have."""
+    mapping = dump(compose("ppo", overrides=["--model.lora.rank", "4"]))
+    assert mapping["model"]["lora"].pop("dtype") == "model"
+    write_yaml(tmp_path / "config.yaml", mapping)
+    then = read(tmp_path)
+    assert isinstance(then, RunSettings) and then.model.lora is not None
+    assert then.model.lora.dtype == "float32"
+    assert fingerprint(then) == fingerprint(mapping)
+    now = compose("ppo", overrides=["--model.lora.rank", "4"])
+    assert fingerprint(now) != fingerprint(then)
+    write_yaml(tmp_path / "config.yaml", dump(now))
+    assert read(tmp_path) == now

@@ -74,6 +74,30 @@ def test_a_metric_that_copying_the_prompt_wins_is_dropped() -> None:
     assert "its ceiling 1 (maximum of the metric) is not above its floor 1" in found.dropped
 
 
+def apart(right: int, of: int) -> Examples:
+    """People agree wholly on the first `right` examples, where the prompt has none of their words,
+    and not at all on the others, where it has all."""
+    prompts = ["x"] * right + ["a b"] * (of - right)
+    references = [["a b", "a b"]] * right + [["p q", "a b"]] * (of - right)
+    return Examples(prompts, references, {}, "h")
+
+
+def test_ends_that_chance_could_turn_round_are_no_scale() -> None:
+    """11 of 20: people .55, the prompt .45. The differences are 11 times 1 and 9 times -1: standard
+    deviation sqrt(20 / 19 (1 - .01)) = 1.021, divided by sqrt(20) .23."""
+    found = anchor(entry("rouge_1", stemmer=False), apart(11, 20))
+    assert found.floor == pytest.approx(0.45) and found.ceiling == pytest.approx(0.55)
+    assert found.dropped == (
+        "its ceiling 0.55 (first reference against the others, 20 of 20 examples) and its floor "
+        "0.45 (copied prompt) are less than 3 standard errors over examples (0.23) apart"
+    )
+    # 17 of 20: .7 apart, with sqrt(20 / 19 (1 - .49)) / sqrt(20) = .164 still more than three
+    assert not anchor(entry("rouge_1", stemmer=False), apart(17, 20)).dropped
+    assert anchor(entry("rouge_1", stemmer=False), apart(15, 20)).dropped  # .5 and .199: 2.5
+    # of fewer examples an error says too little
+    assert not anchor(entry("rouge_1", stemmer=False), apart(10, 19)).dropped
+
+
 def test_a_metric_without_a_largest_value_is_dropped() -> None:
     found = anchor(entry("length"), ONE)
     assert found.dropped == "it has no largest value and the examples have one reference"

@@ -11,6 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import Linear
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tether.models.adapted_linear import AdaptedLinear, adopt
 
@@ -128,16 +129,43 @@ def in_fp32(model: Any) -> None:
         part["default"].float()
 
 
+def on_a(model: Any) -> None:
+    a = model.base_model.model.first.lora_A["default"]
+    a.register_forward_pre_hook(lambda module, args: (2 * args[0],))
+
+
+def backward_hook(model: Any) -> None:
+    model.base_model.model.first.base_layer.register_full_backward_pre_hook(lambda m, g: None)
+
+
+def another_forward(model: Any) -> None:
+    base = model.base_model.model.first.base_layer
+    forward = base.forward
+    base.forward = lambda x: 2 * forward(x)
+
+
 @pytest.mark.parametrize(
     "change",
     (
         second_adapter,
         forward_hook,
+        on_a,
+        backward_hook,
+        another_forward,
         lambda model: model.merge_adapter(),
         lambda model: model.base_model.disable_adapter_layers(),
         in_fp32,
     ),
-    ids=("two adapters", "hook", "merged", "disabled", "another type"),
+    ids=(
+        "two adapters",
+        "hook",
+        "hook on A",
+        "backward hook",
+        "forward",
+        "merged",
+        "disabled",
+        "another type",
+    ),
 )
 def test_what_it_does_not_do_is_left_to_peft(
     change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
@@ -158,6 +186,64 @@ def test_what_it_does_not_do_is_left_to_peft(
     assert torch.equal(got, theirs(x))
     for out, then in getattr(ours, "seen", []):
         assert torch.equal(out, then)  # nothing was added to what the hook was given
+
+
+def test_hooks_on_all_modules_see_what_they_see_in_pefts() -> None:
+    seen: list[tuple[Tensor, Tensor]] = []
+    theirs, ours = both()
+    x, counts = torch.randn(3, 6, dtype=torch.float64), []
+    keep = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, args, out: seen.append((out, out.clone()))
+    )
+    try:
+        for model in (theirs, ours):
+            seen.clear()
+            model(x)
+            counts.append(len(seen))
+            assert all(torch.equal(out, then) for out, then in seen)
+    finally:
+        keep.remove()
+    assert counts[0] == counts[1]
+
+
+def test_under_autocast_it_is_pefts() -> None:
+    theirs, ours = both(dtype=torch.float32)
+    x = torch.randn(3, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got, want = ours(x), theirs(x)
+    assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+def test_no_weights_no_numbers() -> None:
+    ours = both()[1].to("meta")
+    assert ours(torch.zeros(3, 6, dtype=torch.float64, device="meta")).shape == (3, 5)
+
+
+def test_rows_that_do_not_lie_together() -> None:
+    theirs, ours = both()
+    x = torch.randn(6, 3, 2, dtype=torch.float64).transpose(0, 2)
+    assert not x.is_contiguous()
+    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-12, atol=1e-12)
+    empty = torch.zeros(0, 4, 6, dtype=torch.float64)
+    assert ours(empty).shape == (0, 4, 5)
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(f).split(".")[1])
+        return f(*args, **(kwargs or {}))
+
+
+def test_nothing_is_copied() -> None:
+    ours = both(bias=False)[1]
+    with torch.no_grad(), Operations() as seen:
+        ours.base_model.model.first(torch.randn(2, 3, 6, dtype=torch.float64))
+    computed = [n for n in seen.names if n not in ("view", "t", "detach", "randn", "_unsafe_view")]
+    assert computed == ["mm", "mm", "addmm_"]
 
 
 def test_dropout_and_variants_are_left_to_peft() -> None:

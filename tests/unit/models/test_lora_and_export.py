@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.lora import Linear
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from tests.models_for_tests import byte_tokenizer, some_sequences, take_gradients, tiny_module
@@ -123,8 +124,16 @@ def test_steps_too_small_for_bf16_add_up(tmp_path: Path) -> None:
     )
 
 
-def test_a_merge_multiplies_in_fp32(tmp_path: Path) -> None:
+def test_a_merge_multiplies_in_fp32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """base + scale B A in bf16: B A is of fp32 numbers, whatever the adapter's dtype."""
+    given = []
+    delta = Linear.get_delta_weight
+
+    def seen(self: Any, name: str) -> Any:
+        given.append(self.lora_A[name].weight.dtype)
+        return delta(self, name)
+
+    monkeypatch.setattr(Linear, "get_delta_weight", seen)
     lm = adapted(tmp_path / "m", "llama", dtype="bfloat16")
     train(lm, WeightSets(lm), steps=10)
     module: Any = lm.module
@@ -134,6 +143,7 @@ def test_a_merge_multiplies_in_fp32(tmp_path: Path) -> None:
     merged: Any = merged_copy(lm.module)
     got = merged.model.layers[0].self_attn.q_proj.weight
     assert torch.equal(got, layer.base_layer.weight + change.bfloat16())
+    assert given and set(given) == {torch.float32}  # a GPU would multiply in bf16
     assert layer.lora_A["default"].weight.dtype == torch.bfloat16  # the live one is as it was
 
 

@@ -6,7 +6,7 @@
 
 Nothing of it depends on a model that is compared. `anchors/TASK.json` holds them with the hash of
 the examples and the metrics' signatures; a metric whose ceiling is not above its floor is dropped,
-as is one that cannot be computed, and each says why.
+or not by more than the examples' chance, as is one that cannot be computed, and each says why.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tether.analysis.grue import PERPLEXITY, Anchor
+from tether.analysis.jackknife import GROUPS, groups, standard_error
 from tether.config.errors import UserError
 from tether.config.json_file import read_mapping
 from tether.config.run import DataSettings, RunSettings
@@ -34,6 +35,10 @@ from tether.tasks.loading import prompts_given, splits
 FOLDER = "anchors"
 SEVERAL = 0.5
 """Share of the examples that must have several references for a human ceiling."""
+ERRORS = 3.0
+"""Standard errors over examples, at least, between a floor and a human ceiling. On less than that
+everything is divided by chance: BLEU of abstracts and one-sentence summaries has .045 and .049, and
+a policy's .18 would stand at 36."""
 
 
 @dataclass(frozen=True)
@@ -122,39 +127,56 @@ def anchor(entry: Entry, rows: Examples) -> Anchor:
     if entry.family == "other":
         return Anchor(entry.name, entry.family, metric.signature)
     better = max if metric.higher_is_better else min
-    empty, copied = (
-        value_of(metric, rows.samples(texts, metric))
-        for texts in ([""] * len(rows), rows.read_by(metric))
-    )
-    floor = better(empty, copied)
-    ceiling, source = _ceiling(entry, metric, rows)
+    several = [i for i, r in enumerate(rows.references) if len(r) > 1]
+    human = len(several) >= SEVERAL * len(rows)
+    lowest = {"empty output": [""] * len(rows), "copied prompt": list(rows.read_by(metric))}
+    floors = {k: value_of(metric, rows.samples(t, metric)) for k, t in lowest.items()}
+    floor = better(floors.values())
+    floor_is = next(k for k, v in floors.items() if v == floor)
+    ceiling, source = entry.maximum, "maximum of the metric"
+    if human:
+        ceiling = people(metric, rows, several)
+        source = f"first reference against the others, {len(several)} of {len(rows)} examples"
     made = Anchor(
         entry.name,
         entry.family,
         metric.signature,
         floor,
-        "empty output" if floor == empty else "copied prompt",
+        floor_is,
         ceiling if math.isfinite(ceiling) else None,
         source,
     )
-    above = ceiling > floor if metric.higher_is_better else ceiling < floor
-    if math.isfinite(ceiling) and above:
-        return made
-    why = f"its ceiling {ceiling:.4g} ({source}) is not above its floor {floor:.4g}"
+    why = ""
     if not math.isfinite(ceiling):
         why = "it has no largest value and the examples have one reference"
-    return Anchor(**{**asdict(made), "dropped": why})
+    elif better(ceiling, floor) == floor:
+        why = f"its ceiling {ceiling:.4g} ({source}) is not above its floor {floor:.4g}"
+    elif human and len(rows) >= GROUPS:
+        error = _error(metric, rows, lowest[floor_is])
+        if abs(ceiling - floor) < ERRORS * error:
+            why = (
+                f"its ceiling {ceiling:.4g} ({source}) and its floor {floor:.4g} ({floor_is}) are "
+                f"less than {ERRORS:g} standard errors over examples ({error:.2g}) apart"
+            )
+    return replace(made, dropped=why)
 
 
-def _ceiling(entry: Entry, metric: Metric, rows: Examples) -> tuple[float, str]:
-    """(value, where it comes from)."""
-    several = [i for i, r in enumerate(rows.references) if len(r) > 1]
-    if len(several) < SEVERAL * len(rows):
-        return entry.maximum, "maximum of the metric"
+def people(metric: Metric, rows: Examples, at: Sequence[int]) -> float:
+    """The first reference against the others, of the examples at these positions, which have
+    several."""
     texts = [r[0] for r in rows.references]
     others = replace(rows, references=[r[1:] for r in rows.references], sha256="")
-    said = f"first reference against the others, {len(several)} of {len(rows)} examples"
-    return value_of(metric, others.samples(texts, metric, several)), said
+    return value_of(metric, others.samples(texts, metric, at))
+
+
+def _error(metric: Metric, rows: Examples, lowest: Sequence[Any]) -> float:
+    """Standard error over examples of ceiling - floor, `lowest` being what the floor is of."""
+    apart = []
+    for group in groups(len(rows)):
+        left = [i for i in range(len(rows)) if i not in set(group)]
+        ceiling = people(metric, rows, [i for i in left if len(rows.references[i]) > 1])
+        apart.append(ceiling - value_of(metric, rows.samples(lowest, metric, left)))
+    return standard_error(apart) or 0.0
 
 
 def value_of(metric: Metric, samples: Samples) -> float:
