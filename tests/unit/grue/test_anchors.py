@@ -145,6 +145,13 @@ def test_subsets_are_measured_as_parts() -> None:
     assert set(left_out) == set(values)
 
 
+def test_of_what_is_left_out_there_is_the_value_alone() -> None:
+    texts = ["a b", "c", "d"]
+    listed = [entry("rouge_1"), entry("rouge_2")]
+    values, _, left_out = measure(listed, texts, ONE, {"rouge_2"})
+    assert set(values) == {"rouge_1", "rouge_2"} and set(left_out) == {"rouge_1"}
+
+
 SEVERAL_HASHED = Examples(SEVERAL.prompts, SEVERAL.references, {}, "other")
 
 

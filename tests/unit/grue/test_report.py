@@ -356,6 +356,23 @@ def of_oracle(f: Frontier) -> dict[str, Any]:
     return next(x for x in chart(f)["layer"] if x.get("name") == "oracle")
 
 
+def test_what_is_left_out_of_scores_is_in_the_table_where_it_was_measured(tmp_path: Path) -> None:
+    write(tmp_path, ROWS, [0], value)
+    assert tether(["grue", "report", str(tmp_path)]) == 0
+    before = (tmp_path / "leaderboard.md").read_text()
+    assert "coverage (left out)" not in before
+    file = tmp_path / "commongen" / "ppo-seed0" / "scores.json"
+    found = json.loads(file.read_text())
+    for weights in found["weights"]:
+        weights["values"]["coverage"] = 0.875
+    file.write_text(json.dumps(found))
+    assert tether(["grue", "report", str(tmp_path)]) == 0
+    after = (tmp_path / "leaderboard.md").read_text()
+    (row,) = set(after.splitlines()) - set(before.splitlines())
+    assert row.startswith("| coverage (left out) | 1.000 | 1.000 |") and row.count("0.875") == 1
+    assert set(before.splitlines()) < set(after.splitlines())  # no score has moved
+
+
 def test_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, ROWS, range(5), value)
     assert tether(["grue", "report", str(tmp_path)]) == 0

@@ -97,13 +97,17 @@ def _metrics(r: Results, task: Task) -> Part:
     """Raw values of the final weights, mean over seeds, and the anchors."""
     rows = []
     for a in task.anchors:
-        if a.dropped:
+        if a.dropped and not _known(r, task, a.metric):
             continue
         ends = [NONE if x is None else f"{x:.3f}" for x in (a.floor, a.ceiling)]
         if a.is_perplexity and task.perplexity:
             ends = [NONE, f"{task.perplexity:.3f}"]
         rows.append(
-            [f"{a.metric} ({a.family})", *ends, *(_mean(r, task, x, a.metric) for x in r.rows)]
+            [
+                f"{a.metric} ({'left out' if a.dropped else a.family})",
+                *ends,
+                *(_mean(r, task, x, a.metric) for x in r.rows),
+            ]
         )
         rows += _parts(r, task, a.metric)
     left_out = "; ".join(f"{a.metric}: {a.dropped}" for a in task.anchors if a.dropped)
@@ -124,6 +128,11 @@ def _parts(r: Results, task: Task, metric: str) -> list[list[str]]:
          *(_told([f.get(name) for f in of_row[x.label]]) for x in r.rows)]
         for name in names
     ]  # fmt: skip
+
+
+def _known(r: Results, task: Task, metric: str) -> bool:
+    """Whether a row has a value of it."""
+    return any(metric in w.measured.values for x in r.rows for w in r.weights(task, x, None))
 
 
 def _mean(r: Results, task: Task, row: Row, metric: str) -> str:

@@ -9,7 +9,7 @@ metric of each of these weights, and its value without each group of examples
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,13 @@ def score(
     """
     if measured(folder, stamp):
         return False
-    counted = {a.metric for a in anchors if not a.dropped}
-    used = [e for e in entries if e.name in counted and e.metric is not None]
+    used = [e for e in entries if e.metric is not None]
+    unscored = {a.metric for a in anchors if a.dropped}
     written = completions(folder, len(rows))
     found = []
     for w in weights_of(folder):
         prompts, texts = written[w.update, w.policy]
-        values, parts, left_out = measure(used, texts, replace(rows, given=prompts))
+        values, parts, left_out = measure(used, texts, replace(rows, given=prompts), unscored)
         if w.perplexity is not None:
             values |= {a.metric: w.perplexity for a in anchors if a.is_perplexity}
         found.append({**vars(w), "values": values, "parts": parts, "left_out": left_out})
@@ -91,10 +91,16 @@ def score(
 
 
 def measure(
-    entries: Sequence[Entry], texts: Sequence[str], rows: Examples
+    entries: Sequence[Entry],
+    texts: Sequence[str],
+    rows: Examples,
+    unscored: Container[str] = (),
 ) -> tuple[dict[str, float], dict[str, dict[str, float]], dict[str, list[float]]]:
     """(metric -> value, metric in no score -> its parts, metric -> value without each group of
-    examples)."""
+    examples).
+
+    unscored: metrics whose anchors are no scale; of them there is the value alone.
+    """
     values: dict[str, float] = {}
     inside: dict[str, dict[str, float]] = {}
     left_out: dict[str, list[float]] = {}
@@ -104,6 +110,8 @@ def measure(
         values[e.name], parts_of_it = with_parts(e.metric, rows.samples(texts, e.metric))
         if e.family == "other" and parts_of_it:
             inside[e.name] = parts_of_it
+        if e.name in unscored:
+            continue
         left_out[e.name] = [
             value_of(e.metric, rows.samples(texts, e.metric, _without(part, len(rows))))
             for part in parts
