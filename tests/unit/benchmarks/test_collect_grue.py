@@ -14,6 +14,7 @@ from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_study import METHODS
 from benchmarks.published_grue import TABLES
 from benchmarks.render import read as read_result
+from benchmarks.render import render
 from tests.unit.grue import folders
 
 
@@ -22,6 +23,23 @@ def test_every_paper_row_has_its_columns() -> None:
         assert all(len(v) == len(found.columns) for v in found.rows.values())
         assert set(found.rows) <= {*METHODS, "nlpo"}
     assert set(TABLES) == {t for g in GROUPS.values() for t in g}
+
+
+def test_models_that_ran_at_different_commits(tmp_path: Path) -> None:
+    folder = benchmark(tmp_path / "runs")
+    found = collect(folder, date="2026-01-02", commit="0123abc", others={"t5": "fedcba9"})
+    file = tmp_path / "grue.json"
+    file.write_text(json.dumps(found))
+    page = render(read_result(file))
+    assert "at commit 0123abc; torch 2. At commit fedcba9: CommonGen.\n" in page
+    of = {r["kind"]: r.get("commit") for r in found["rows"] if r["card"] == "one card"}
+    assert of["scores-commongen"] == "fedcba9" and of["scores-imdb"] is None
+    words = [str(folder), "--date", "2026-01-02", "--commit", "0123abc", "--out", str(file)]
+    for wrong in (["t6=fedcba9"], ["t5"], ["t5=fedcba9", "smollm2=fedcba9"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--other", *wrong])
+    assert main([*words, "--other", "smollm2=fedcba9"]) == 0
+    assert "At commit fedcba9: IMDB." in render(read_result(file))
 
 
 def benchmark(folder: Path) -> Path:
