@@ -77,15 +77,14 @@ def plan(settings: RunSettings, shape: Shape, dtype: str) -> list[Need]:
     lora = settings.model.lora
     trained = shape.parameters if lora is None else lora.rank * shape.linear
     return [
-        *_weights(settings, shape, trained, BYTES[dtype]),
-        *_sets(settings, trained, _width(settings, BYTES[dtype])),
+        *_weights(settings, shape, trained, BYTES[dtype], _width(settings, dtype)),
+        *_sets(settings, trained, _width(settings, dtype)),
         *_batches(settings, shape, BYTES[dtype]),
     ]
 
 
-def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator[Need]:
+def _weights(s: RunSettings, shape: Shape, trained: int, width: int, own: int) -> Iterator[Need]:
     lora = s.model.lora
-    own = _width(s, width)
     if width == 4 and lora is None:
         yield Need("weights", 4 * trained, "device", "fp32, trained and run alike")
     else:
@@ -113,10 +112,11 @@ def _weights(s: RunSettings, shape: Shape, trained: int, width: int) -> Iterator
         yield Need("critic", stays, "device", "the initial trunk, frozen")
 
 
-def _width(s: RunSettings, width: int) -> int:
+def _width(s: RunSettings, dtype: str) -> int:
     """Bytes of a number that trains, as the model computes with it."""
     lora = s.model.lora
-    return 4 if lora is not None and lora.dtype == "float32" else width
+    fp32 = lora is not None and (lora.dtype == "float32" or dtype == "float16")
+    return 4 if fp32 else BYTES[dtype]
 
 
 def _sets(s: RunSettings, trained: int, own: int) -> Iterator[Need]:

@@ -39,7 +39,7 @@ class LoraSettings:
     """Module names that get an adapter."""
     dtype: Literal["model", "float32"] = "model"
     """Of the adapter as it is computed with: the model's, or float32 beside a bfloat16 model, which
-    is slower and rounds less. Masters are always fp32."""
+    is slower and rounds less; beside float16 it is float32. Masters are always fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,8 @@ from tether.models.language_model import core_of
 
 def wrap(module: Any, settings: LoraSettings, seed: int, task: str | None = "auto") -> nn.Module:
     """A peft model whose only trainable tensors are A and B, in the base's dtype or in fp32 as
-    `settings.dtype` says; B is zero, A is seeded.
+    `settings.dtype` says; in fp32 beside float16, where their gradients would be rounded to zero. B
+    is zero, A is seeded.
 
     The base's own parameters stop training. Raises UserError where no module matches.
     """
@@ -46,12 +47,17 @@ def wrap(module: Any, settings: LoraSettings, seed: int, task: str | None = "aut
         torch.manual_seed(seed)
         try:
             adapted = get_peft_model(
-                module, config, autocast_adapter_dtype=settings.dtype == "float32"
+                module, config, autocast_adapter_dtype=in_fp32(settings, module.dtype)
             )
         except ValueError as e:
             raise UserError(f"model.lora.targets: {e}") from e
     adopt(adapted)
     return adapted
+
+
+def in_fp32(settings: LoraSettings, base: torch.dtype) -> bool:
+    """Whether an adapter beside such weights computes in fp32."""
+    return settings.dtype == "float32" or base == torch.float16
 
 
 @contextmanager

@@ -71,6 +71,8 @@ def test_a_critic_beside_an_adapter_is_one() -> None:
     assert bf16["critic"] == 18 * 110 and bf16["working adapter"] == 2 * 100
     fp32 = needs("ppo", *words, "--model.lora.dtype", "float32", dtype="bfloat16")
     assert fp32["critic"] == 16 * 110 and "working adapter" not in fp32
+    fp16 = needs("ppo", *words, dtype="float16")  # adapters are fp32 there
+    assert fp16["critic"] == 16 * 110 and "working adapter" not in fp16
 
 
 def test_what_a_critic_beside_an_adapter_stands_on() -> None:

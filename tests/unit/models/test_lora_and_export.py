@@ -108,6 +108,12 @@ def test_a_bf16_base_trains_fp32_masters(tmp_path: Path, kind: str, dtype: str) 
     assert all(torch.equal(t, after[n]) for n, t in working.items())
 
 
+def test_adapters_of_float16_are_fp32(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m", "llama", dtype="float16")
+    assert lm.dtype == torch.float16
+    assert {p.dtype for p in lm.module.parameters() if p.requires_grad} == {torch.float32}
+
+
 def test_steps_too_small_for_bf16_add_up(tmp_path: Path) -> None:
     """A weight of 1 moves by 1e-4 a step: bf16 alone, with steps of 2 ** -8 there, never would."""
     lm = adapted(tmp_path / "m", "llama", dtype="bfloat16")
