@@ -47,6 +47,16 @@ WAYS |= {way: ("pieces", way.endswith("-compiled"), True, 64) for way in ADAPTER
 NAMES = tuple(
     f"{model}-{way}" for model in MODELS for way in WAYS if model == ADAPTED or way not in ADAPTERS
 )
+MEASURED = {
+    "microbatch": "Microbatch",
+    "ms": "ms",
+    "spread_ms": "smallest, largest",
+    "peak_gib": "peak, GiB",
+    "limit_ms": "matrix limit, ms",
+    "of_limit": "limit / time",
+    "matrix_tflops": "bf16 product, TFLOP/s",
+}
+"""Columns of every table."""
 TABLES: list[dict[str, Any]] = [
     {
         "title": "Forward and backward",
@@ -56,13 +66,7 @@ TABLES: list[dict[str, Any]] = [
             "scoring": "Scoring",
             "compiled": "Compiled",
             "recorded": "Recorded",
-            "microbatch": "Microbatch",
-            "ms": "ms",
-            "spread_ms": "smallest, largest",
-            "peak_gib": "peak, GiB",
-            "limit_ms": "matrix limit, ms",
-            "of_limit": "limit / time",
-            "matrix_tflops": "bf16 product, TFLOP/s",
+            **MEASURED,
         },
         "text": "256 x 96 tokens in microbatches. The matrix limit is 6 operations a weight and "
         "token (the output embedding at completion tokens only) at the speed of a large bf16 "
@@ -76,13 +80,7 @@ TABLES: list[dict[str, Any]] = [
             "layers": "Layers",
             "compiled": "Compiled",
             "adapter": "Adapter",
-            "microbatch": "Microbatch",
-            "ms": "ms",
-            "spread_ms": "smallest, largest",
-            "peak_gib": "peak, GiB",
-            "limit_ms": "matrix limit, ms",
-            "of_limit": "limit / time",
-            "matrix_tflops": "bf16 product, TFLOP/s",
+            **MEASURED,
         },
         "text": "The same, recorded, of an adapter of rank 16 on all linear layers. peft's layers "
         "with fp32 adapters are what peft makes of a bf16 model. The matrix limit has 4 operations "
