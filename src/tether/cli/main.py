@@ -1,7 +1,7 @@
 """The command `tether`: finds the command's file, prints errors as one line, gives exit codes.
 
-0 done; 1 a check failed; 2 a mistake in what the user gave; 130, 143 interrupted and saved. Nothing
-here imports torch, nor does a command before it needs it.
+0 done; 1 a check failed; 2 a mistake in what the user gave; 3 out of memory; 130, 143 interrupted
+and saved. Nothing here imports torch, nor does a command before it needs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 from types import FrameType
 
-from tether.config.errors import Terminated, UserError
+from tether.config.errors import OUT_OF_MEMORY, OutOfMemory, Terminated, UserError
 from tether.config.nearest import unknown
 from tether.records import Damaged
 
@@ -49,7 +49,7 @@ def main(words: list[str] | None = None) -> int:
         return _run(words)
     except UserError as e:
         print(f"tether: {e}", file=sys.stderr)
-        return 2
+        return OUT_OF_MEMORY if isinstance(e, OutOfMemory) else 2
     except KeyboardInterrupt:
         print("tether: interrupted", file=sys.stderr)
         return 130

@@ -13,3 +13,12 @@ class UserError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(str(message).split()))
+
+
+OUT_OF_MEMORY = 3
+"""Exit status of a command that ended for want of memory: a study begins the run again where
+others shared its device."""
+
+
+class OutOfMemory(UserError):
+    """The device's memory, or the machine's, did not do for what the settings ask."""

@@ -38,6 +38,7 @@ from tether.config.run import RunSettings
 from tether.config.whole_file import write_whole
 from tether.reports.runs import FAILURES, failures_of
 from tether.studies.advice import of_study
+from tether.studies.crowding import Slot, Slots, told
 from tether.studies.warm import Fork, Warm, architectures
 from tether.studies.watch import Left, Watch
 from tether.train.lock import held
@@ -81,7 +82,7 @@ class Job:
 @dataclass
 class Worker:
     job: Job
-    slot: dict[str, str]
+    slot: Slot
     process: subprocess.Popen[bytes] | Fork
     watch: Watch
 
@@ -105,11 +106,14 @@ class Pool:
     folder: Path
     console: Console
     failures: dict[str, dict[str, Any]]
+    slots: Slots = field(default_factory=lambda: Slots(deque()))
+    pending: deque[Job] = field(default_factory=deque)
     warm: Warm | None = None
     running: list[Worker] = field(default_factory=list)
     left: Left = field(default_factory=lambda: Left(0))
 
-    def start(self, job: Job, slot: dict[str, str]) -> None:
+    def start(self, job: Job, slot: Slot) -> None:
+        self.slots.began(job.name)
         resume = _can_resume(job)
         if job.folder.exists() and not resume and any(job.folder.iterdir()):
             _clear(job.folder)
@@ -131,13 +135,19 @@ class Pool:
         self.running.append(Worker(job, slot, process, Watch(job.folder / "record.jsonl")))
 
     def collect(self) -> list[Worker]:
-        """Workers that ended since the last look, their failures recorded."""
+        """Workers that ended since the last look, their slots given back, their failures recorded;
+        those that begin again are pending."""
+        self.slots.look((w.job.name, w.slot) for w in self.running)
         done = [w for w in self.running if w.process.poll() is not None]
         for w in done:
             self.running.remove(w)
             w.watch.look()
             status = w.process.returncode
-            if w.watch.ended:
+            again = self.slots.ended(w.job.name, w.slot, status) and not w.watch.ended
+            if again:
+                self.pending.appendleft(w.job)
+                said = told(self.slots, w.slot)
+            elif w.watch.ended:
                 self.failures.pop(w.job.name, None)
                 said = f"finished; {self.left.one_less()}"
             elif status in STOPPED or status == -signal.SIGTERM:
@@ -159,13 +169,13 @@ class Pool:
             "error": error,
         }
 
-    def ready(self, pending: deque[Job], ended: set[str]) -> Job | None:
+    def ready(self, ended: set[str]) -> Job | None:
         """Take the first run whose forerunners have ended; those of a failed one fail with it."""
-        for job in tuple(pending):
+        for job in tuple(self.pending):
             broken = next((n for n in job.after if n in self.failures), None)
             if broken is None and (not ended.issuperset(job.after) or held(job.folder)):
                 continue  # held: a worker of a study that was killed finishes its update
-            pending.remove(job)
+            self.pending.remove(job)
             if broken is None:
                 return job
             self.fail(job, None, f"{broken}, which it starts from, failed")
@@ -211,11 +221,13 @@ def run_jobs(
     free = deque(slots(jobs, workers, per_device))
     failures = failures_of(folder)
     again = {j.name for j in jobs} if retry else set()
-    pool = Pool(folder, console, {k: v for k, v in failures.items() if k not in again})
+    kept = {k: v for k, v in failures.items() if k not in again}
+    pool = Pool(folder, console, kept, Slots(free))
     before = {j.name: _looked(j) for j in jobs}
     for name in [n for n in pool.failures if n in before and before[n].ended]:
         del pool.failures[name]  # it failed in this study and has since ended in another
-    pending = deque(j for j in jobs if not before[j.name].ended and j.name not in pool.failures)
+    pending = pool.pending
+    pending += [j for j in jobs if not before[j.name].ended and j.name not in pool.failures]
     for j in jobs:
         if j.name in pool.failures:
             console.print(f"{j.name}: failed before, not repeated (--retry does)", markup=False)
@@ -229,7 +241,7 @@ def run_jobs(
         bar = bars.add_task(_title(pool, len(jobs), len(pending)), total=total)
         try:
             while (pending or pool.running) and not asked.count:
-                while free and (job := pool.ready(pending, whole)) is not None:
+                while free and (job := pool.ready(whole)) is not None:
                     pool.start(job, free.popleft())
                 if not pool.running and not any(held(j.folder) for j in pending):
                     break  # what is left waits for a run that was stopped
@@ -238,8 +250,7 @@ def run_jobs(
                     w.watch.look()
                     counted[w.job.name] = w.watch.updates
                 for w in pool.collect():
-                    counted[w.job.name] = w.job.settings.updates
-                    free.append(w.slot)
+                    counted[w.job.name] = 0 if w.job in pending else w.job.settings.updates
                     if w.watch.ended:
                         whole.add(w.job.name)
                         ended(w.job)
@@ -274,7 +285,7 @@ def _stop(pool: Pool, asked: Signals) -> None:
         pool.collect()
 
 
-def slots(jobs: Sequence[Job], workers: int | None, per_device: int) -> list[dict[str, str]]:
+def slots(jobs: Sequence[Job], workers: int | None, per_device: int) -> list[Slot]:
     """Environment of each process that may run at once: GPUs in turn, else plain CPU slots.
 
     Raises:
@@ -299,11 +310,11 @@ def visible_devices() -> list[str]:
     return [str(i) for i, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
-def _environment(slot: dict[str, str]) -> dict[str, str]:
+def _environment(slot: Slot) -> dict[str, str]:
     return {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **slot}
 
 
-def _warm(jobs: Sequence[Job], free: Sequence[dict[str, str]]) -> Warm | None:
+def _warm(jobs: Sequence[Job], free: Sequence[Slot]) -> Warm | None:
     """Where forks are safe and pay: plain CPU slots, and more runs than can start at once."""
     if not sys.platform.startswith("linux") or any(free) or len(jobs) <= len(free):
         return None
@@ -337,8 +348,17 @@ def _looked(job: Job) -> Watch:
 
 
 def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((x.strip() for x in reversed(lines) if x.strip()), "no output")[:500]
+    """What a run ended with: the last line of its log or, of a traceback, the error that it is of,
+    with the note behind it."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [x for x in text.splitlines() if x.strip()]
+    last = lines[-1].strip() if lines else "no output"
+    starts = [i for i, x in enumerate(lines) if x.startswith("Traceback (most recent call last)")]
+    if starts and last.startswith("run folder: "):
+        after = lines[starts[-1] + 1 :]
+        error = next(x.strip() for x in after if not x.startswith(" "))
+        last = f"{error[:400]} ({last})" if error != last else last
+    return last[:500]
 
 
 def _title(pool: Pool, total: int, left: int) -> str:

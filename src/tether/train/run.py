@@ -29,6 +29,7 @@ from tether.train.disk import guarded
 from tether.train.group import process_group
 from tether.train.lock import writing
 from tether.train.loop import Progress, Run
+from tether.train.memory import enough
 from tether.train.provenance import write_environment
 from tether.train.signals import StopRequest
 from tether.train.telling import described
@@ -64,7 +65,8 @@ def train(
     if isinstance(settings, ClassifierSettings):
         from tether.train.classifier import train_classifier
 
-        return train_classifier(settings, folder, say)
+        with enough(settings, lambda: f"{folder}: `tether resume {folder}` begins again"):
+            return train_classifier(settings, folder, say)
     if resume and complete(folder):
         shutil.rmtree(folder / "best", ignore_errors=True)  # a kill may have left it
         say(f"{folder} is complete already: nothing to resume")
@@ -72,6 +74,7 @@ def train(
     parts = parts or build_parts(settings)
     check_data(settings, parts)
     with ExitStack() as held:
+        held.enter_context(enough(settings, lambda: _at(folder)))
         held.enter_context(process_group())
         stop = held.enter_context(StopRequest())
         if resume and main_process():
@@ -112,6 +115,17 @@ def train(
                 e.add_note(f"run folder: {folder}; update {now} of {settings.updates}")
             raise
     return folder
+
+
+def _at(folder: Path) -> str:
+    """Where a run is, and what goes on from what it has saved."""
+    from tether.train import checkpoint
+
+    path, _ = checkpoint.newest(folder / "checkpoints")
+    if path is not None:
+        return f"{folder}, after {path.name}: `tether resume {folder}` goes on from there"
+    anew = ": start anew with another --name" if folder.exists() else ""
+    return f"{folder}, before its first checkpoint{anew}"
 
 
 def _write_config(folder: Path, settings: RunSettings) -> None:

@@ -59,7 +59,7 @@ def test_a_worker_that_failed(tmp_path: Path) -> None:
     process = SimpleNamespace(poll=lambda: 2, returncode=2)
     out = io.StringIO()
     pool = Pool(tmp_path, Console(file=out, width=300), {}, left=Left(1))
-    pool.running.append(SimpleNamespace(job=job, watch=watch, process=process))  # type: ignore[arg-type]
+    pool.running.append(SimpleNamespace(job=job, slot={}, watch=watch, process=process))  # type: ignore[arg-type]
     pool.collect()
     assert pool.failures["a"]["error"].endswith("then the same command with --retry")
     assert "then the same command with --retry" in out.getvalue()

@@ -1,0 +1,65 @@
+"""Memory that does not do is one clear line, wherever in a run it is met."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from tether.config.errors import OutOfMemory
+from tether.config.run import ClassifierSettings, RunSettings
+
+SAID = re.compile(
+    r"out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.I
+)
+"""Of errors of torch, CUDA and cuBLAS, of which only some have a class of their own."""
+ADVICE = re.compile(r"If |See |Search |For debugging|Compile |CUDA kernel errors")
+"""How sentences begin behind what was asked for and what there was."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and SAID.search(str(error)) is not None
+
+
+@contextmanager
+def enough(settings: RunSettings | ClassifierSettings, where: Callable[[], str]) -> Iterator[None]:
+    """Turns an error of a device, or of the machine, that is out of memory into OutOfMemory, which
+    names the settings that need less; anything else passes.
+
+    where: told when it happens: what the run was at, and what goes on from there.
+    """
+    try:
+        yield
+    except Exception as e:
+        found = e if is_out_of_memory(e) else e.__cause__  # a reward's error names the reward
+        if found is None or not is_out_of_memory(found):
+            raise
+        raise OutOfMemory(f"out of memory: {_first(e)}; {_less(settings)}; {where()}") from e
+
+
+def _first(error: BaseException) -> str:
+    """What was asked for and what there was, without the library's advice of several lines."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+    advice = (i for i, s in enumerate(sentences) if ADVICE.match(s))
+    return " ".join(sentences[: next(advice, None)])[:400].rstrip(".")
+
+
+def _less(settings: RunSettings | ClassifierSettings) -> str:
+    """The settings that memory goes with, with their values; none of them is another method."""
+    if isinstance(settings, ClassifierSettings):
+        now = {"microbatch": settings.microbatch or settings.batch_size}
+    else:
+        now = {
+            "batch.microbatch": settings.batch.microbatch,
+            "sampling.chunk": settings.sampling.chunk,
+        }
+    words = [f"a smaller --{name} (now {value})" for name, value in now.items() if value > 1]
+    if not settings.model.gradient_checkpointing:
+        words.append("--model.gradient_checkpointing true")
+    words.append("fewer runs on one device")
+    return f"less is needed with {', '.join(words)}"

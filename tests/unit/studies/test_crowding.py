@@ -1,0 +1,199 @@
+"""Runs that share a device and together want more memory than it has."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.runs_for_tests import make_world, settings
+from tether.config.errors import OUT_OF_MEMORY
+from tether.config.settings import dump
+from tether.config.text_values import write_yaml
+from tether.studies import crowding, workers
+from tether.studies.crowding import Slots
+from tether.studies.workers import Job, run_jobs
+
+GPU = {"CUDA_VISIBLE_DEVICES": "0"}
+OTHER = {"CUDA_VISIBLE_DEVICES": "1"}
+
+WORKER = '''
+"""A run on a device on which ROOM units fit at once; it takes 1, or what its name ends with."""
+import os, sys, time
+from pathlib import Path
+from tether.config.text_values import read_yaml, write_yaml
+from tether.records import line
+
+config = read_yaml(sys.argv[-1])
+folder = Path(config["root"]) / config["name"]
+folder.mkdir(parents=True)
+write_yaml(folder / "config.yaml", config)
+taken = Path(os.environ["TAKEN"])
+size = int(config["name"].rpartition("-")[2])
+mine = [taken / f"{os.getpid()}-{i}" for i in range(size)]
+for f in mine:
+    f.touch()
+with open(taken.with_name("starts"), "a") as log:
+    print(config["name"], file=log)
+code = 3
+for _ in range(12):
+    time.sleep(0.03)
+    if len(list(taken.iterdir())) > int(os.environ["ROOM"]):
+        break
+else:
+    (folder / "record.jsonl").write_text(line("end", updates=1, counts={}, notes={}) + "\\n")
+    code = 0
+for f in mine:
+    f.unlink()
+if code:
+    print("tether: cuda:0 is out of memory", file=sys.stderr)
+sys.exit(code)
+'''
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "worker.py"
+    file.write_text(WORKER)
+    (tmp_path / "taken").mkdir()
+    monkeypatch.setattr(workers, "TETHER", (sys.executable, str(file)))
+    monkeypatch.setattr(workers, "PAUSE", 0.01)
+    monkeypatch.setattr(workers, "_warm", lambda *_: None)
+    monkeypatch.setenv("PYTHONPATH", str(Path(workers.__file__).parents[2]))
+    monkeypatch.setenv("TAKEN", str(tmp_path / "taken"))
+    return tmp_path
+
+
+def run(folder: Path, *names: str, workers: int) -> tuple[str, dict[str, object], list[str]]:
+    """What was said, the failures, and the runs in the order in which they were begun."""
+    base = settings(make_world(folder / "world"), root=str(folder / "runs"))
+    made = []
+    for name in names:
+        job = Job(
+            name, "m", 0, replace(base, name=name), folder / "runs" / name,
+            folder / f"{name}.yaml", folder / f"{name}.log",
+        )  # fmt: skip
+        write_yaml(job.config, dump(job.settings))
+        made.append(job)
+    out = io.StringIO()
+    (folder / "study").mkdir()
+    run_jobs(
+        made, folder / "study", workers=workers, per_device=1, retry=False,
+        console=Console(file=out, width=200),
+    )  # fmt: skip
+    file = folder / "study" / "failures.json"
+    failures = json.loads(file.read_text()) if file.is_file() else {}
+    return out.getvalue(), failures, (folder / "starts").read_text().split()
+
+
+def test_those_that_do_not_fit_begin_again(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOM", "2")
+    names = [f"{x}-1" for x in "abcdef"]
+    said, failures, starts = run(device, *names, workers=4)
+    assert failures == {}
+    assert all((device / "runs" / n / "record.jsonl").is_file() for n in names)
+    assert len(starts) > len(names) and set(starts) == set(names)
+    assert "out of memory beside other runs: it begins again, and at most " in said
+    assert "FAILED" not in said and "6 of 6 runs" in said
+
+
+def test_one_that_never_fits_fails_and_costs_the_others_nothing(
+    device: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOM", "3")
+    said, failures, starts = run(device, "large-4", "a-1", "b-1", "c-1", workers=1)
+    assert list(failures) == ["large-4"] and starts.count("large-4") == 1
+    assert failures["large-4"]["returncode"] == OUT_OF_MEMORY  # type: ignore[index]
+    assert "large-4: FAILED" in said and "begins again" not in said
+    assert starts[1:] == ["a-1", "b-1", "c-1"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(crowding, "time", made)
+    return made
+
+
+def test_a_device_has_a_slot_less_for_each(clock: Clock) -> None:
+    slots = Slots(deque([GPU, OTHER, GPU, OTHER, GPU]))
+    taken = [slots.free.popleft() for _ in range(5)]
+    running = list(zip("abcde", taken, strict=True))
+    for name, _ in running:
+        slots.began(name)
+    slots.look(running)
+    assert slots.ended("a", GPU, OUT_OF_MEMORY)
+    assert slots.ended("c", GPU, OUT_OF_MEMORY)
+    assert slots.count == {"0": 1, "1": 2} and not slots.free
+    assert slots.ended("e", GPU, OUT_OF_MEMORY)  # the last of a device is kept
+    assert list(slots.free) == [GPU] and slots.count["0"] == 1
+    assert not slots.ended("b", OTHER, 0)
+    assert list(slots.free) == [GPU, OTHER]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 143, -9])
+def test_any_other_end_gives_the_slot_back(clock: Clock, status: int) -> None:
+    slots = Slots(deque([GPU, GPU]))
+    slots.free.clear()
+    slots.look([("a", GPU), ("b", GPU)])
+    assert not slots.ended("a", GPU, status)
+    assert list(slots.free) == [GPU] and slots.count["0"] == 2
+
+
+def test_who_counts_as_beside(clock: Clock) -> None:
+    slots = Slots(deque([GPU] * 3))
+    slots.free.clear()
+    slots.look([("a", GPU), ("b", OTHER)])
+    assert not slots.ended("a", GPU, OUT_OF_MEMORY)  # another device
+    slots.look([("c", GPU), ("d", GPU)])
+    clock.now += crowding.SECONDS - 1
+    assert slots.ended("c", GPU, OUT_OF_MEMORY)  # d has ended since: its memory was there
+    clock.now += 2
+    assert not slots.ended("d", GPU, OUT_OF_MEMORY)  # it had a minute for itself
+    slots.look([("e", GPU), ("f", GPU)])
+    slots.began("e")  # again, now alone
+    assert not slots.ended("e", GPU, OUT_OF_MEMORY)
+
+
+def test_what_one_cost_that_fits_nowhere_is_given_back(clock: Clock) -> None:
+    slots = Slots(deque([GPU] * 3))
+    slots.free.clear()
+    for _ in range(2):
+        slots.look([("large", GPU), ("a", GPU)])
+        assert slots.ended("large", GPU, OUT_OF_MEMORY)
+        slots.began("large")
+    assert slots.count["0"] == 1 and not slots.free
+    assert not slots.ended("large", GPU, OUT_OF_MEMORY)
+    assert slots.count["0"] == 3 and list(slots.free) == [GPU] * 3
+
+
+def test_the_error_of_a_traceback_and_not_its_note_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    told = workers._last_line
+    log.write_text(
+        "update 1/4\nTraceback (most recent call last):\n  File 'a', line 1\n    x\nKeyError: 1\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'b', line 2\n    y\n"
+        "RuntimeError: CUDA error: an illegal memory access\nCUDA kernel errors might\n\n"
+        "run folder: runs/a; update 2 of 4\n"
+    )
+    error = "RuntimeError: CUDA error: an illegal memory access"
+    assert told(log) == f"{error} (run folder: runs/a; update 2 of 4)"
+    log.write_text("Traceback (most recent call last):\n  x\nKeyError: 1\ntether: no column 'a'\n")
+    assert told(log) == "tether: no column 'a'"
+    log.write_text("\n")
+    assert told(log) == "no output"

@@ -1,0 +1,113 @@
+"""Memory that does not do: one line, exit status 3, what is saved stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runs_for_tests import make_world, settings
+from tether.cli import main as command
+from tether.config.errors import OUT_OF_MEMORY, OutOfMemory, UserError
+from tether.config.run import ClassifierSettings
+from tether.config.text_values import write_yaml
+from tether.train import run as running
+from tether.train.loop import Run
+from tether.train.memory import enough, is_out_of_memory
+
+CUDA = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB of "
+    "which 1.50 GiB is free. Process 7 has 14.20 GiB memory in use. Of the allocated memory 13.10 "
+    "GiB is allocated by PyTorch. If reserved but unallocated memory is large try setting "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True. See documentation for Memory Management"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (torch.OutOfMemoryError(CUDA), True),
+        (RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'"), True),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+            True,
+        ),
+        (MemoryError(), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("the plot has run out of memory lane"), False),
+        (KeyError("memory"), False),
+    ],
+)
+def test_which_errors_are_of_memory(error: Exception, is_one: bool) -> None:
+    assert is_out_of_memory(error) is is_one
+
+
+def fails_at(update: int) -> Any:
+    class Failing(Run):
+        def _learn(self, pool: Any) -> None:
+            if self.update + 1 == update:
+                raise torch.OutOfMemoryError(CUDA)
+            super()._learn(pool)
+
+    return Failing
+
+
+def test_a_run_says_what_was_asked_for_and_what_needs_less(tmp_path: Path) -> None:
+    s = settings(make_world(tmp_path / "world"), name="small")
+    with pytest.raises(OutOfMemory) as e:
+        running.train(s, loop=fails_at(1))
+    text = str(e.value)
+    assert "Tried to allocate 2.00 GiB" in text and "1.50 GiB is free" in text
+    assert "PYTORCH_ALLOC_CONF" not in text and "\n" not in text
+    assert "before its first checkpoint: start anew with another --name" in text
+    assert "a smaller --batch.microbatch (now 4), a smaller --sampling.chunk (now 256)" in text
+    assert "--model.gradient_checkpointing true" in text
+    assert isinstance(e.value.__cause__, torch.OutOfMemoryError)
+
+
+def test_what_is_saved_goes_on(tmp_path: Path) -> None:
+    s = settings(make_world(tmp_path / "world"), name="later")
+    with pytest.raises(OutOfMemory, match=r"after update_000002: `tether resume \S+later` goes on"):
+        running.train(s, loop=fails_at(4))
+    folder = running.resume(tmp_path / "world" / "runs" / "later")
+    assert running.complete(folder)
+
+
+def test_of_a_reward_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\ndef large(completions, **_):\n"
+        f"    raise torch.OutOfMemoryError({CUDA!r})\n"
+    )
+    part = {"kind": "function", "function": f"{tmp_path / 'mine.py'}:large"}
+    s = settings(make_world(tmp_path / "world"), {"rewards": {"reward": part}}, name="reward")
+    with pytest.raises(OutOfMemory, match=r"reward.*Tried to allocate"):
+        running.train(s)
+
+
+def test_status_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tether.config.settings import dump
+
+    s = settings(make_world(tmp_path / "world"), name="status")
+    write_yaml(tmp_path / "run.yaml", dump(s))
+    monkeypatch.setattr(Run, "_learn", fails_at(1)._learn)
+    assert command.main(["train", "--config", str(tmp_path / "run.yaml")]) == OUT_OF_MEMORY
+    error = capsys.readouterr().err
+    assert error.startswith("tether: ") and error.count("\n") == 1 and "Traceback" not in error
+
+
+def test_of_a_classifier() -> None:
+    said = r"allocate 2.00 GiB.*a smaller --microbatch \(now 32\).*; c$"
+    with pytest.raises(OutOfMemory, match=said), enough(ClassifierSettings(), lambda: "c"):
+        raise torch.OutOfMemoryError(CUDA)
+
+
+def test_anything_else_passes() -> None:
+    mine = UserError("no column")
+    with pytest.raises(UserError) as e, enough(ClassifierSettings(), lambda: "c"):
+        raise mine
+    assert e.value is mine and not isinstance(e.value, OutOfMemory)
