@@ -99,6 +99,7 @@ def test_those_that_do_not_fit_begin_again(device: Path, monkeypatch: pytest.Mon
     assert failures == {}
     assert all((device / "runs" / n / "record.jsonl").is_file() for n in names)
     assert len(starts) > len(names) and set(starts) == set(names)
+    assert starts.index("f-1") > 5  # what begins again comes before what has not begun
     assert "out of memory beside other runs: it begins again, and at most " in said
     assert "FAILED" not in said and "6 of 6 runs" in said
 
