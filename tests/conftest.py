@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ def shared(path: str) -> Path:
     if not found.exists():
         pytest.skip(f"needs ../shared/{path}, which is not on this machine")
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is read from the user's cache, or left there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TETHER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tether.config.errors import UserError
 from tether.config.nearest import nearest
 from tether.config.run import ModelSettings
 from tether.distributed.seeds import seed_of
-from tether.models import lora
+from tether.models import gguf_cache, lora
 from tether.models.dropout import fact, rates_of, silence_config, silence_module
 from tether.models.language_model import LanguageModel, core_of
 from tether.models.tokenizing import stop_ids
@@ -168,11 +168,17 @@ def load_config(settings: ModelSettings) -> PreTrainedConfig:
     """The model's configuration. Raises UserError where there is none."""
     if not settings.path:
         raise UserError("model.path is empty: give a hub id or a folder (--model X)")
+    config: PreTrainedConfig = gguf_cache.config(
+        settings, lambda: _read_config(settings.path, **_where(settings)), _read_config
+    )
+    return config
+
+
+def _read_config(path: str, **where: Any) -> Any:
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(settings.path, **_where(settings))
-        return config
+        return AutoConfig.from_pretrained(path, **where)
     except (OSError, ValueError, ImportError, KeyError) as e:
-        raise cannot_load("model.path", settings.path, e) from e
+        raise cannot_load("model.path", path, e) from e
 
 
 def load_tokenizer(settings: ModelSettings) -> Any:
@@ -235,28 +241,40 @@ def _load_module(
             return auto.from_config(
                 config, dtype=dtype, trust_remote_code=settings.trust_remote_code
             )
-    try:
-        module, report = auto.from_pretrained(
-            settings.path,
-            config=config,
-            dtype=dtype,
-            output_loading_info=True,
-            **_where(settings),
-            **_unpacked(settings),
-        )
-    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as e:
-        raise cannot_load("model.path", settings.path, e) from e
-    if report["missing_keys"]:
-        raise UserError(
-            f"model.path: {settings.path!r} lacks {len(report['missing_keys'])} tensors of its own "
-            f"architecture ({sorted(report['missing_keys'])[0]!r}...), which would be random; mend "
-            "the files, or set model.random_weights for a model without training"
-        )
-    if settings.gguf_file is not None:
-        _forget_gguf(module)
+
+    def convert() -> nn.Module:
+        more = _where(settings) | _unpacked(settings)
+        module = _read_module(auto, settings.path, config, dtype, **more)
+        if settings.gguf_file is not None:
+            _forget_gguf(module)
+        return module
+
+    module: nn.Module = gguf_cache.module(
+        settings, dtype, convert, lambda folder: _read_module(auto, folder, config, dtype)
+    )
     never_written(module)
     freeze_tables(module)
     return module
+
+
+def _read_module(
+    auto: Any, path: str, config: PreTrainedConfig, dtype: torch.dtype, **where: Any
+) -> nn.Module:
+    """`from_pretrained` of an auto class; UserError where files or tensors are missing."""
+    try:
+        module, report = auto.from_pretrained(
+            path, config=config, dtype=dtype, output_loading_info=True, **where
+        )
+    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as e:
+        raise cannot_load("model.path", path, e) from e
+    if report["missing_keys"]:
+        raise UserError(
+            f"model.path: {path!r} lacks {len(report['missing_keys'])} tensors of its own "
+            f"architecture ({sorted(report['missing_keys'])[0]!r}...), which would be random; mend "
+            "the files, or set model.random_weights for a model without training"
+        )
+    out: nn.Module = module
+    return out
 
 
 def freeze_tables(module: nn.Module) -> None:
