@@ -155,7 +155,8 @@ def tables(results: Results) -> list[dict[str, Any]]:
 def rows_of(
     results: Results, card: str, date: str, others: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Rows of what has finished, and the paper's. others: group -> the commit that it ran at."""
+    """Rows of what has finished, and the paper's. others: group, or TASK/METHOD -> the commit that
+    its cells ran at."""
     out = []
     for task in results.tasks:
         group = GROUP_OF[task.name]
@@ -164,13 +165,16 @@ def rows_of(
             "card": card,
             "date": date,
         }
+        versions = _versions(environments(results, [task]))
         if group in others:
-            made = environments(results, [task])
-            about |= {"commit": others[group], "versions": _versions(made), "row": NAMES[task.name]}
+            about |= {"commit": others[group], "versions": versions, "row": NAMES[task.name]}
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
                 more: dict[str, Any] = {"seeds": seeds_of(results, task, row), **about}
+                if alone := others.get(f"{task.name}/{row.label}"):
+                    name = f"{NAMES[task.name]}: {row.label}"
+                    more |= {"commit": alone, "versions": versions, "row": name}
                 if row.method in grue_ablations.LAYERS:
                     more["command"] += " --ablations"
                 out.append({**make(results, task, row), **more})
@@ -199,7 +203,8 @@ def _versions(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def collect(
     folder: Path, *, date: str, commit: str, others: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The result file's content. others: group -> another commit that its cells ran at.
+    """The result file's content. others: group, or TASK/METHOD -> another commit that its cells
+    ran at.
 
     Raises UserError: nothing has finished, or there is a task that the real runs do not have.
     """
@@ -308,8 +313,8 @@ def main(words: Sequence[str] | None = None) -> int:
         "--other",
         nargs="+",
         default=[],
-        metavar="GROUP=COMMIT",
-        help="another one, of t5 or smollm2",
+        metavar="WHAT=COMMIT",
+        help="another one, of t5 or smollm2, or of one row: TASK/METHOD",
     )
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
@@ -318,11 +323,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if not given.date or not given.commit:
         p.error("--date and --commit are needed")
-    others = dict(
-        o.split("=", 1) for o in given.other if o.partition("=")[0] in GROUPS and "=" in o
-    )
-    if len(others) < len(given.other) or len(others) == len(GROUPS):
-        p.error("--other is t5=COMMIT or smollm2=COMMIT, and the other one ran at --commit")
+    others = dict(o.split("=", 1) for o in given.other if "=" in o)
+    wrong = [o for o in others if o not in GROUPS and o.partition("/")[0] not in GROUP_OF]
+    if wrong or len(others) < len(given.other) or GROUPS.keys() <= others.keys():
+        p.error(
+            "--other is t5=COMMIT or smollm2=COMMIT, where the other one ran at --commit, or "
+            "TASK/METHOD=COMMIT"
+        )
     try:
         with opened(given.runs) as folder:
             write(collect(folder, date=given.date, commit=given.commit, others=others), given.out)

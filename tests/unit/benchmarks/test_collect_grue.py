@@ -35,11 +35,19 @@ def test_models_that_ran_at_different_commits(tmp_path: Path) -> None:
     of = {r["kind"]: r.get("commit") for r in found["rows"] if r["card"] == "one card"}
     assert of["scores-commongen"] == "fedcba9" and of["scores-imdb"] is None
     words = [str(folder), "--date", "2026-01-02", "--commit", "0123abc", "--out", str(file)]
-    for wrong in (["t6=fedcba9"], ["t5"], ["t5=fedcba9", "smollm2=fedcba9"]):
+    both = ["t5=fedcba9", "smollm2=fedcba9"]
+    for wrong in (["t6=fedcba9"], ["t5"], both, [*both, "imdb/ppo=1"], ["films/ppo=fedcba9"]):
         with pytest.raises(SystemExit):
             main([*words, "--other", *wrong])
     assert main([*words, "--other", "smollm2=fedcba9"]) == 0
     assert "At commit fedcba9: IMDB." in render(read_result(file))
+    assert main([*words, "--other", "t5=fedcba9", "imdb/ppo=9876543"]) == 0
+    found = read_result(file)
+    rows = [r for r in found["rows"] if r.get("commit") == "9876543"]
+    assert {(r["method"], r["kind"]) for r in rows} == {
+        ("ppo", "scores-imdb"), ("ppo", "metrics-imdb"),
+    }  # fmt: skip
+    assert "At commit fedcba9: CommonGen. At commit 9876543: IMDB: ppo." in render(found)
 
 
 def benchmark(folder: Path) -> Path:
