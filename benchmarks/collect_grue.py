@@ -165,16 +165,17 @@ def rows_of(
             "card": card,
             "date": date,
         }
-        versions = _versions(environments(results, [task]))
         if group in others:
-            about |= {"commit": others[group], "versions": versions, "row": NAMES[task.name]}
+            made = environments(results, [task])
+            about |= {"commit": others[group], "versions": _versions(made), "row": NAMES[task.name]}
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
                 more: dict[str, Any] = {"seeds": seeds_of(results, task, row), **about}
                 if alone := others.get(f"{task.name}/{row.label}"):
                     name = f"{NAMES[task.name]}: {row.label}"
-                    more |= {"commit": alone, "versions": versions, "row": name}
+                    made = environments(results, [task], row.label)
+                    more |= {"commit": alone, "versions": _versions(made), "row": name}
                 if row.method in grue_ablations.LAYERS:
                     more["command"] += " --ablations"
                 out.append({**make(results, task, row), **more})
@@ -182,12 +183,14 @@ def rows_of(
     return out
 
 
-def environments(results: Results, tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """What the finished cells of some tasks ran on."""
+def environments(
+    results: Results, tasks: Sequence[Task], row: str | None = None
+) -> list[dict[str, Any]]:
+    """What the finished cells of some tasks, or of one row of them, ran on."""
     found = []
     for task in tasks:
-        for cells in task.cells.values():
-            for cell in cells.values():
+        for label, cells in task.cells.items():
+            for cell in cells.values() if row in (None, label) else ():
                 file = cell.folder / "environment.json"
                 if file.is_file():
                     found.append(json.loads(file.read_text(encoding="utf-8")))
@@ -215,6 +218,9 @@ def collect(
             "`tether grue report` makes those of any benchmark"
         )
     others = others or {}
+    rows = {f"{t.name}/{r.label}" for t in results.tasks for r in results.rows}
+    if absent := sorted(others.keys() - GROUPS.keys() - rows):
+        raise UserError(f"--other {absent[0]} is no row of {folder}; there are TASK/METHOD rows")
     of_commit = [t for t in results.tasks if GROUP_OF[t.name] not in others]
     made = environments(results, results.tasks)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
@@ -323,12 +329,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if not given.date or not given.commit:
         p.error("--date and --commit are needed")
-    others = dict(o.split("=", 1) for o in given.other if "=" in o)
-    wrong = [o for o in others if o not in GROUPS and o.partition("/")[0] not in GROUP_OF]
-    if wrong or len(others) < len(given.other) or GROUPS.keys() <= others.keys():
+    pairs = [o.partition("=")[::2] for o in given.other]
+    others = dict(pairs)
+    wrong = [what for what, one in pairs if not one or not (what in GROUPS or "/" in what)]
+    if wrong or len(others) < len(pairs) or GROUPS.keys() <= others.keys():
         p.error(
             "--other is t5=COMMIT or smollm2=COMMIT, where the other one ran at --commit, or "
-            "TASK/METHOD=COMMIT"
+            "TASK/METHOD=COMMIT, each once"
         )
     try:
         with opened(given.runs) as folder:

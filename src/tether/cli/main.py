@@ -71,6 +71,12 @@ def main(words: list[str] | None = None) -> int:
         if isinstance(e, Interrupted):
             print(f"tether: {e}", file=sys.stderr)
             return e.code
+        if "torch" in sys.modules:
+            from tether.train import memory
+
+            if memory.behind(e) is not None:
+                print(f"tether: {memory.told(e)}", file=sys.stderr)
+                return OUT_OF_MEMORY
         raise
 
 

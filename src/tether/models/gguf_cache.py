@@ -17,6 +17,7 @@ off; a cache that cannot be written is noted as a warning, and the load goes on 
 from __future__ import annotations
 
 import copy
+import errno
 import fcntl
 import hashlib
 import json
@@ -90,13 +91,27 @@ def module(
 
 
 def _save(module: Any, folder: Path) -> None:
-    """`save_pretrained` of a model, which writes into its configuration, without that."""
+    """`save_pretrained` of a model, which writes into its configuration, without that. Raises
+    OSError also where there is no room in memory to read it back."""
+    needed, there = sum(p.nbytes for p in module.parameters()), _available()
+    if there is not None and there < needed:
+        raise OSError(errno.ENOMEM, f"{there:,} of the {needed:,} bytes to read it back are free")
     live = module.config
     module.config = copy.deepcopy(live)
     try:
         module.save_pretrained(folder)
     finally:
         module.config = live
+
+
+def _available() -> int | None:
+    """Bytes of memory that can be had without swapping; None = the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = next(x for x in lines if x.startswith("MemAvailable:"))
+        return int(found.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
 
 
 def _content(module: Any) -> tuple[Any, ...]:
@@ -228,10 +243,11 @@ def _read(folder: Path, read: Callable[[Path], T]) -> T | None:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether every file of the entry is there at its full length."""
+    """Whether every file of the entry is there at its full length, for this user to read."""
     try:
         sizes = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+        files = {folder / name: size for name, size in sizes.items()}
+        return all(f.stat().st_size == n and os.access(f, os.R_OK) for f, n in files.items())
     except (OSError, ValueError):
         return False
 
@@ -275,7 +291,9 @@ def _publish(
         files = [p for p in part.rglob("*") if p.is_file()]
         sizes = {str(p.relative_to(part)): p.stat().st_size for p in files}
         (part / COMPLETE).write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
-        for file in (*files, part / COMPLETE):
+        mode = (part / COMPLETE).stat().st_mode  # as this user's files are: safetensors' own are
+        for file in (*files, part / COMPLETE):  # for nobody else, and a cache may be shared
+            file.chmod(mode)
             _flush(file)
         if not _whole(folder):
             shutil.rmtree(folder, ignore_errors=True)

@@ -33,7 +33,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tether.config.errors import UserError
+from tether.config.errors import OUT_OF_MEMORY, UserError
 from tether.config.run import RunSettings
 from tether.config.whole_file import write_whole
 from tether.reports.runs import FAILURES, failures_of
@@ -143,7 +143,7 @@ class Pool:
             self.running.remove(w)
             w.watch.look()
             status = w.process.returncode
-            again = self.slots.ended(w.job.name, w.slot, status) and not w.watch.ended
+            again = self.slots.ended(w.job.name, w.slot, 0 if w.watch.ended else status)
             if again:
                 self.pending.appendleft(w.job)
                 said = told(self.slots, w.slot)
@@ -153,7 +153,7 @@ class Pool:
             elif status in STOPPED or status == -signal.SIGTERM:
                 said = f"stopped after update {w.watch.updates}"
             else:
-                error = of_study(_last_line(w.job.log), w.job.folder)
+                error = of_study(_last_line(w.job.log, status), w.job.folder)
                 self.fail(w.job, status, error)
                 said = f"FAILED after update {w.watch.updates} (status {status}): {error}"
             self.save()
@@ -250,7 +250,8 @@ def run_jobs(
                     w.watch.look()
                     counted[w.job.name] = w.watch.updates
                 for w in pool.collect():
-                    counted[w.job.name] = 0 if w.job in pending else w.job.settings.updates
+                    whole_of = w.job.settings.updates
+                    counted[w.job.name] = w.watch.updates if w.job in pending else whole_of
                     if w.watch.ended:
                         whole.add(w.job.name)
                         ended(w.job)
@@ -347,11 +348,13 @@ def _looked(job: Job) -> Watch:
     return watch
 
 
-def _last_line(log: Path) -> str:
+def _last_line(log: Path, status: int | None = None) -> str:
     """What a run ended with: the last line of its log or, of a traceback, the error that it is of,
-    with the note behind it."""
+    with the note behind it. Behind the line of one that is out of memory others may fail."""
     text = log.read_text(encoding="utf-8", errors="replace")
     lines = [x for x in text.splitlines() if x.strip()]
+    if status == OUT_OF_MEMORY and (ours := [x for x in lines if x.startswith("tether: ")]):
+        lines = [ours[-1]]
     last = lines[-1].strip() if lines else "no output"
     starts = [i for i, x in enumerate(lines) if x.startswith("Traceback (most recent call last)")]
     if starts and last.startswith("run folder: "):

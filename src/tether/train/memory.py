@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +13,12 @@ from tether.config.errors import OutOfMemory
 from tether.config.run import ClassifierSettings, RunSettings
 
 SAID = re.compile(
-    r"out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.I
+    r"\b(CUDA|HIP|XPU|MPS)\b.{0,40}\bout of memory|_ALLOC(ATION)?_FAILED|can(no|')t allocate memory"
+    r"|not enough memory: you tried|Failed to CUDA \w+ *alloc|"
+    r"CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublasCreate",
+    re.IGNORECASE | re.DOTALL,
 )
-"""Of errors of torch, CUDA and cuBLAS, of which only some have a class of their own."""
+"""Of errors of torch, CUDA and its libraries, of which only some have a class of their own."""
 ADVICE = re.compile(r"If |See |Search |For debugging|Compile |CUDA kernel errors")
 """How sentences begin behind what was asked for and what there was."""
 
@@ -22,7 +26,17 @@ ADVICE = re.compile(r"If |See |Search |For debugging|Compile |CUDA kernel errors
 def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and SAID.search(str(error)) is not None
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return isinstance(error, (RuntimeError, OSError)) and SAID.search(str(error)) is not None
+
+
+def behind(error: BaseException) -> BaseException | None:
+    """The error of memory that an error is, or was raised from: a reward's names the reward."""
+    seen: BaseException | None = error
+    while seen is not None and not is_out_of_memory(seen):
+        seen = seen.__cause__
+    return seen
 
 
 @contextmanager
@@ -35,18 +49,17 @@ def enough(settings: RunSettings | ClassifierSettings, where: Callable[[], str])
     try:
         yield
     except Exception as e:
-        found = e if is_out_of_memory(e) else e.__cause__  # a reward's error names the reward
-        if found is None or not is_out_of_memory(found):
+        if isinstance(e, OutOfMemory) or behind(e) is None:
             raise
-        raise OutOfMemory(f"out of memory: {_first(e)}; {_less(settings)}; {where()}") from e
+        raise OutOfMemory(f"{told(e)}; {_less(settings)}; {where()}") from e
 
 
-def _first(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """What was asked for and what there was, without the library's advice of several lines."""
     text = " ".join(str(error).split()) or type(error).__name__
     sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
     advice = (i for i, s in enumerate(sentences) if ADVICE.match(s))
-    return " ".join(sentences[: next(advice, None)])[:400].rstrip(".")
+    return "out of memory: " + " ".join(sentences[: next(advice, None)])[:400].rstrip(".")
 
 
 def _less(settings: RunSettings | ClassifierSettings) -> str:

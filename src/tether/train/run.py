@@ -71,10 +71,10 @@ def train(
         shutil.rmtree(folder / "best", ignore_errors=True)  # a kill may have left it
         say(f"{folder} is complete already: nothing to resume")
         return folder
-    parts = parts or build_parts(settings)
-    check_data(settings, parts)
     with ExitStack() as held:
         held.enter_context(enough(settings, lambda: _at(folder)))
+        parts = parts or build_parts(settings)
+        check_data(settings, parts)
         held.enter_context(process_group())
         stop = held.enter_context(StopRequest())
         if resume and main_process():
@@ -123,9 +123,11 @@ def _at(folder: Path) -> str:
 
     path, _ = checkpoint.newest(folder / "checkpoints")
     if path is not None:
-        return f"{folder}, after {path.name}: `tether resume {folder}` goes on from there"
-    anew = ": start anew with another --name" if folder.exists() else ""
-    return f"{folder}, before its first checkpoint{anew}"
+        return (
+            f"`tether resume {folder}` goes on after {path.name}, with the settings that it has, "
+            "where more memory is free"
+        )
+    return f"nothing of {folder} is saved yet: start anew with another --name"
 
 
 def _write_config(folder: Path, settings: RunSettings) -> None:

@@ -25,7 +25,9 @@ def test_every_paper_row_has_its_columns() -> None:
     assert set(TABLES) == {t for g in GROUPS.values() for t in g}
 
 
-def test_models_that_ran_at_different_commits(tmp_path: Path) -> None:
+def test_models_that_ran_at_different_commits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = benchmark(tmp_path / "runs")
     found = collect(folder, date="2026-01-02", commit="0123abc", others={"t5": "fedcba9"})
     file = tmp_path / "grue.json"
@@ -36,18 +38,27 @@ def test_models_that_ran_at_different_commits(tmp_path: Path) -> None:
     assert of["scores-commongen"] == "fedcba9" and of["scores-imdb"] is None
     words = [str(folder), "--date", "2026-01-02", "--commit", "0123abc", "--out", str(file)]
     both = ["t5=fedcba9", "smollm2=fedcba9"]
-    for wrong in (["t6=fedcba9"], ["t5"], both, [*both, "imdb/ppo=1"], ["films/ppo=fedcba9"]):
+    twice = ["imdb/ppo=1", "imdb/ppo=2"]
+    for wrong in (["t6=1"], ["t5"], ["t5="], both, [*both, "imdb/ppo=1"], ["imdb=1"], twice):
         with pytest.raises(SystemExit):
             main([*words, "--other", *wrong])
     assert main([*words, "--other", "smollm2=fedcba9"]) == 0
     assert "At commit fedcba9: IMDB." in render(read_result(file))
+    assert main([*words, "--other", "imdb/pppo=fedcba9"]) == 1
+    assert "--other imdb/pppo is no row" in capsys.readouterr().err
+    for seed in (0, 1):
+        facts = folder / "imdb" / f"ppo-seed{seed}" / "environment.json"
+        facts.write_text(json.dumps({"device": "one card", "versions": {"torch": "3"}}))
+    for facts in folder.glob("commongen/zero-shot/environment.json"):
+        facts.unlink()  # of a task that ran at --commit, nothing is needed
     assert main([*words, "--other", "t5=fedcba9", "imdb/ppo=9876543"]) == 0
     found = read_result(file)
     rows = [r for r in found["rows"] if r.get("commit") == "9876543"]
     assert {(r["method"], r["kind"]) for r in rows} == {
         ("ppo", "scores-imdb"), ("ppo", "metrics-imdb"),
     }  # fmt: skip
-    assert "At commit fedcba9: CommonGen. At commit 9876543: IMDB: ppo." in render(found)
+    assert all(r["versions"] == {"torch": "3"} for r in rows)
+    assert "At commit fedcba9: CommonGen. At commit 9876543 (torch 3" in render(found)
 
 
 def benchmark(folder: Path) -> Path:

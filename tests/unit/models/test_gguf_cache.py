@@ -497,3 +497,36 @@ def test_what_a_killed_process_left(
     assert not left.exists() and len(entries(cache)) == 2
     sizes = json.loads((folder / "float32" / gguf_cache.COMPLETE).read_text())
     assert "model.safetensors" in sizes and "config.json" in sizes
+
+
+def test_others_may_read_it(settings: ModelSettings, cache: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        load_language_model(settings)
+    finally:
+        os.umask(mask)
+    files = [f for f in cache.rglob("*") if f.is_file() and not f.name.startswith(".")]
+    assert any(f.suffix == ".safetensors" for f in files)
+    assert {f.stat().st_mode & 0o777 for f in files} == {0o644}
+
+
+def test_what_cannot_be_read_is_no_entry(
+    settings: ModelSettings, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_language_model(settings)
+    (weights,) = cache.rglob("*.safetensors")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != weights)
+    assert not gguf_cache._whole(weights.parent)
+    monkeypatch.undo()
+    assert gguf_cache._whole(weights.parent)
+
+
+def test_no_room_to_read_it_back(
+    settings: ModelSettings, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (gguf_cache._available() or 1) > 0
+    monkeypatch.setattr(gguf_cache, "_available", lambda: 1000)
+    with pytest.warns(UserWarning, match=r"1,000 of the [\d,]+ bytes to read it back are free"):
+        warnings.filterwarnings("default", message=".*is not kept converted")
+        load_language_model(settings)
+    assert not list(cache.rglob("*.safetensors"))

@@ -180,6 +180,12 @@ def test_what_one_cost_that_fits_nowhere_is_given_back(clock: Clock) -> None:
     assert slots.count["0"] == 1 and not slots.free
     assert not slots.ended("large", GPU, OUT_OF_MEMORY)
     assert slots.count["0"] == 3 and list(slots.free) == [GPU] * 3
+    slots.free.clear()
+    assert not slots.ended("large", GPU, OUT_OF_MEMORY)  # given back once
+    assert slots.count["0"] == 3 and list(slots.free) == [GPU]
+    slots.look([("b", GPU), ("c", GPU)])
+    assert slots.ended("b", GPU, OUT_OF_MEMORY)
+    assert not slots.ended("b", GPU, OUT_OF_MEMORY)  # whom it was beside is forgotten
 
 
 def test_the_error_of_a_traceback_and_not_its_note_is_told(tmp_path: Path) -> None:
@@ -198,3 +204,14 @@ def test_the_error_of_a_traceback_and_not_its_note_is_told(tmp_path: Path) -> No
     assert told(log) == "tether: no column 'a'"
     log.write_text("\n")
     assert told(log) == "no output"
+    log.write_text(
+        "tether: out of memory: CUDA\nTraceback (most recent call last):\nMemoryError:\n"
+    )
+    assert told(log, OUT_OF_MEMORY) == "tether: out of memory: CUDA"
+    assert told(log, 1) == "MemoryError:"
+
+
+def test_the_line_of_one_that_begins_again() -> None:
+    slots = Slots(deque([GPU, GPU, {}]))
+    assert "at most 2 run at a time on GPU 0 from now on" in crowding.told(slots, GPU)
+    assert "at most 1 run at a time on this machine" in crowding.told(slots, {})

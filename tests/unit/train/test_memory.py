@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ import torch
 from tests.runs_for_tests import make_world, settings
 from tether.cli import main as command
 from tether.config.errors import OUT_OF_MEMORY, OutOfMemory, UserError
-from tether.config.run import ClassifierSettings
+from tether.config.run import (
+    BatchSettings,
+    ClassifierSettings,
+    ModelSettings,
+    RunSettings,
+    SamplingSettings,
+)
 from tether.config.text_values import write_yaml
 from tether.train import run as running
 from tether.train.loop import Run
@@ -36,6 +43,15 @@ CUDA = (
             True,
         ),
         (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)"), True),
+        (RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"), True),
+        (RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling"), True),
+        (RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("NCCL error: Failed to CUDA calloc async 608 bytes"), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"), True),
+        (RuntimeError("[enforce fail] not enough memory: you tried to allocate 9 bytes"), True),
+        (RuntimeError("my judge's server answered 500: worker out of memory"), False),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (ValueError("the plot has run out of memory lane"), False),
         (KeyError("memory"), False),
@@ -62,7 +78,8 @@ def test_a_run_says_what_was_asked_for_and_what_needs_less(tmp_path: Path) -> No
     text = str(e.value)
     assert "Tried to allocate 2.00 GiB" in text and "1.50 GiB is free" in text
     assert "PYTORCH_ALLOC_CONF" not in text and "\n" not in text
-    assert "before its first checkpoint: start anew with another --name" in text
+    assert text.startswith("out of memory: CUDA out of memory. Tried")
+    assert "small is saved yet: start anew with another --name" in text
     assert "a smaller --batch.microbatch (now 4), a smaller --sampling.chunk (now 256)" in text
     assert "--model.gradient_checkpointing true" in text
     assert isinstance(e.value.__cause__, torch.OutOfMemoryError)
@@ -70,7 +87,8 @@ def test_a_run_says_what_was_asked_for_and_what_needs_less(tmp_path: Path) -> No
 
 def test_what_is_saved_goes_on(tmp_path: Path) -> None:
     s = settings(make_world(tmp_path / "world"), name="later")
-    with pytest.raises(OutOfMemory, match=r"after update_000002: `tether resume \S+later` goes on"):
+    said = r"`tether resume \S+later` goes on after update_000002, with the settings that it has"
+    with pytest.raises(OutOfMemory, match=said):
         running.train(s, loop=fails_at(4))
     folder = running.resume(tmp_path / "world" / "runs" / "later")
     assert running.complete(folder)
@@ -104,6 +122,52 @@ def test_of_a_classifier() -> None:
     said = r"allocate 2.00 GiB.*a smaller --microbatch \(now 32\).*; c$"
     with pytest.raises(OutOfMemory, match=said), enough(ClassifierSettings(), lambda: "c"):
         raise torch.OutOfMemoryError(CUDA)
+
+
+def test_what_it_was_raised_from_counts() -> None:
+    def raised() -> None:
+        try:
+            try:
+                raise torch.OutOfMemoryError(CUDA)
+            except RuntimeError as e:
+                raise UserError("reward a raised an error") from e
+        except UserError as e:
+            raise UserError("update 4 failed") from e
+
+    with pytest.raises(OutOfMemory), enough(ClassifierSettings(), lambda: "c"):
+        raised()
+    once = OutOfMemory("out of memory: said")
+    with pytest.raises(OutOfMemory) as e, enough(ClassifierSettings(), lambda: "c"):
+        raise once from MemoryError()
+    assert e.value is once
+
+
+def test_what_has_no_smaller_value_is_not_named() -> None:
+    least = RunSettings(
+        batch=BatchSettings(microbatch=1), sampling=SamplingSettings(chunk=1),
+        model=ModelSettings(gradient_checkpointing=True),
+    )  # fmt: skip
+    with pytest.raises(OutOfMemory) as e, enough(least, lambda: "w"):
+        raise RuntimeError("CUDA out of memory. " + "a long word of memory " * 100)
+    text = str(e.value)
+    assert "less is needed with fewer runs on one device; w" in text
+    assert not any(name in text for name in ("microbatch", "chunk", "checkpointing"))
+    assert len(text) < 600
+
+
+def test_other_commands_say_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = running.train(settings(make_world(tmp_path / "world"), name="done", updates=2))
+    capsys.readouterr()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError(CUDA)
+
+    monkeypatch.setattr("tether.train.build.load_language_model", full)
+    assert command.main(["evaluate", str(folder)]) == OUT_OF_MEMORY
+    said = capsys.readouterr().err
+    assert said.startswith("tether: out of memory: CUDA") and said.count("\n") == 1
 
 
 def test_anything_else_passes() -> None:
