@@ -49,7 +49,7 @@ def main(words: list[str] | None = None) -> int:
         return _run(words)
     except UserError as e:
         print(f"tether: {e}", file=sys.stderr)
-        return OUT_OF_MEMORY if isinstance(e, OutOfMemory) else 2
+        return OUT_OF_MEMORY if isinstance(e, OutOfMemory) or _memory(e) else 2
     except KeyboardInterrupt:
         print("tether: interrupted", file=sys.stderr)
         return 130
@@ -71,13 +71,19 @@ def main(words: list[str] | None = None) -> int:
         if isinstance(e, Interrupted):
             print(f"tether: {e}", file=sys.stderr)
             return e.code
-        if "torch" in sys.modules:
-            from tether.train import memory
-
-            if memory.behind(e) is not None:
-                print(f"tether: {memory.told(e)}", file=sys.stderr)
-                return OUT_OF_MEMORY
+        if said := _memory(e):
+            print(f"tether: {said}", file=sys.stderr)
+            return OUT_OF_MEMORY
         raise
+
+
+def _memory(error: Exception) -> str:
+    """What an error says of want of memory; empty where it is of anything else."""
+    if "torch" not in sys.modules:  # then none of a device
+        return ""
+    from tether.train import memory
+
+    return memory.told(error) if memory.behind(error) is not None else ""
 
 
 def _run(words: list[str]) -> int:

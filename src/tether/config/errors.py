@@ -21,4 +21,4 @@ others shared its device."""
 
 
 class OutOfMemory(UserError):
-    """The device's memory, or the machine's, did not do for what the settings ask."""
+    """The device's memory, or the machine's, did not suffice for what the settings ask."""

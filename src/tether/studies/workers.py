@@ -220,8 +220,8 @@ def run_jobs(
     """
     free = deque(slots(jobs, workers, per_device))
     failures = failures_of(folder)
-    again = {j.name for j in jobs} if retry else set()
-    kept = {k: v for k, v in failures.items() if k not in again}
+    repeated = {j.name for j in jobs} if retry else set()
+    kept = {k: v for k, v in failures.items() if k not in repeated}
     pool = Pool(folder, console, kept, Slots(free))
     before = {j.name: _looked(j) for j in jobs}
     for name in [n for n in pool.failures if n in before and before[n].ended]:
@@ -250,8 +250,8 @@ def run_jobs(
                     w.watch.look()
                     counted[w.job.name] = w.watch.updates
                 for w in pool.collect():
-                    whole_of = w.job.settings.updates
-                    counted[w.job.name] = w.watch.updates if w.job in pending else whole_of
+                    again = w.job in pending
+                    counted[w.job.name] = w.watch.updates if again else w.job.settings.updates
                     if w.watch.ended:
                         whole.add(w.job.name)
                         ended(w.job)

@@ -1,4 +1,4 @@
-"""Memory that does not do is one clear line, wherever in a run it is met."""
+"""Memory that does not suffice is one clear line, wherever it is met."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def behind(error: BaseException) -> BaseException | None:
 
 
 @contextmanager
-def enough(settings: RunSettings | ClassifierSettings, where: Callable[[], str]) -> Iterator[None]:
-    """Turns an error of a device, or of the machine, that is out of memory into OutOfMemory, which
+def enough(settings: RunSettings | ClassifierSettings, mend: Callable[[], str]) -> Iterator[None]:
+    """Turns an error of want of memory, of a device or of the machine, into OutOfMemory, which
     names the settings that need less; anything else passes.
 
-    where: told when it happens: what the run was at, and what goes on from there.
+    mend: asked when it happens: how to go on, for the end of the line.
     """
     try:
         yield
     except Exception as e:
         if isinstance(e, OutOfMemory) or behind(e) is None:
             raise
-        raise OutOfMemory(f"{told(e)}; {_less(settings)}; {where()}") from e
+        raise OutOfMemory(f"{told(e)}; {_less(settings)}; {mend()}") from e
 
 
 def told(error: BaseException) -> str:

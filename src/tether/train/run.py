@@ -72,7 +72,7 @@ def train(
         say(f"{folder} is complete already: nothing to resume")
         return folder
     with ExitStack() as held:
-        held.enter_context(enough(settings, lambda: _at(folder)))
+        held.enter_context(enough(settings, lambda: _saved(folder)))
         parts = parts or build_parts(settings)
         check_data(settings, parts)
         held.enter_context(process_group())
@@ -117,8 +117,8 @@ def train(
     return folder
 
 
-def _at(folder: Path) -> str:
-    """Where a run is, and what goes on from what it has saved."""
+def _saved(folder: Path) -> str:
+    """How a run that broke off goes on from what it has saved, for the end of an error's line."""
     from tether.train import checkpoint
 
     path, _ = checkpoint.newest(folder / "checkpoints")

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -186,6 +187,21 @@ def test_what_one_cost_that_fits_nowhere_is_given_back(clock: Clock) -> None:
     slots.look([("b", GPU), ("c", GPU)])
     assert slots.ended("b", GPU, OUT_OF_MEMORY)
     assert not slots.ended("b", GPU, OUT_OF_MEMORY)  # whom it was beside is forgotten
+
+
+def test_a_run_that_had_ended_costs_no_slot(tmp_path: Path) -> None:
+    """Out of memory on its way out, behind the end of its record: nothing is to be done again."""
+    pool = workers.Pool(tmp_path, Console(quiet=True), {}, Slots(deque([GPU, GPU])))
+    pool.slots.free.clear()
+    for name, status in (("a", OUT_OF_MEMORY), ("b", None)):
+        job = SimpleNamespace(name=name, method="m", seed=0)
+        watch = SimpleNamespace(look=lambda: None, ended=name == "a", updates=1)
+        process = SimpleNamespace(poll=lambda s=status: s, returncode=status)
+        worker = SimpleNamespace(job=job, slot=GPU, watch=watch, process=process)
+        pool.running.append(worker)  # type: ignore[arg-type]
+    assert [w.job.name for w in pool.collect()] == ["a"]
+    assert not pool.pending and not pool.failures
+    assert list(pool.slots.free) == [GPU] and pool.slots.count["0"] == 2
 
 
 def test_the_error_of_a_traceback_and_not_its_note_is_told(tmp_path: Path) -> None:

@@ -169,6 +169,13 @@ def test_other_commands_say_it_too(
     said = capsys.readouterr().err
     assert said.startswith("tether: out of memory: CUDA") and said.count("\n") == 1
 
+    def named(*_: Any, **__: Any) -> None:
+        raise UserError("reward a: out of memory") from torch.OutOfMemoryError(CUDA)
+
+    monkeypatch.setattr("tether.train.build.load_language_model", named)
+    assert command.main(["evaluate", str(folder)]) == OUT_OF_MEMORY
+    assert capsys.readouterr().err == "tether: reward a: out of memory\n"
+
 
 def test_anything_else_passes() -> None:
     mine = UserError("no column")
