@@ -25,7 +25,14 @@ from benchmarks.archive import PRIVATE, portable
 from benchmarks.collect_imdb import ROOT, opened, write
 from benchmarks.grue_pack import GROUPS
 from benchmarks.grue_pilot import SEED
-from benchmarks.grue_study import DEVIATIONS, PILOT, REPEATED, WITHOUT_PILOT, WITHOUT_WARM_START
+from benchmarks.grue_study import (
+    DEVIATIONS,
+    PILOT,
+    PRETRAINED,
+    REPEATED,
+    WITHOUT_PILOT,
+    WITHOUT_WARM_START,
+)
 from benchmarks.published_grue import DATE, PAPER, TABLES
 from tether.analysis.grue import Family, Score
 from tether.config.errors import UserError
@@ -238,6 +245,9 @@ def collect(
         "What differs from RL4LMs' settings:\n\n"
         + "\n".join(f"* {d}" for d in (*DEVIATIONS[:5], rates, *DEVIATIONS[5:])),
     ]
+    file = folder / PRETRAINED.name
+    if file.is_file():
+        notes.append(_pretrained(json.loads(file.read_text(encoding="utf-8"))))
     file = folder / REPEATED
     if file.is_file():
         again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
@@ -265,6 +275,15 @@ def collect(
         "tables": tables(results),
         "rows": rows_of(results, card, date, others),
     }
+
+
+def _pretrained(t5: Mapping[str, Any]) -> str:
+    """What the small T5 has seen."""
+    return (
+        f"The T5: {t5['parameters']:,} parameters, span corruption for {t5['steps']:,} steps of "
+        f"{t5['tokens_seen'] // t5['steps']:,} tokens from texts of {t5['tokens_of_texts']:,}; "
+        f"loss {t5['held_out_loss']:.2f} on texts held out."
+    )
 
 
 def _rates(folder: Path, tasks: Sequence[str]) -> str:

@@ -1,14 +1,14 @@
-"""A small T5 from nothing: span corruption on texts at hand, for a stated time.
+"""A small T5 from nothing: span corruption on texts at hand, for a stated number of steps.
 
     python -m benchmarks.denoising tokenizer --texts texts.jsonl.gz --out tokenizer
     python -m benchmarks.denoising train --texts texts.jsonl.gz --tokenizer tokenizer --out t5 \\
-        --seconds 150
+        --steps 3000
 
 Source: Raffel et al. 2020, arXiv 1910.10683, section 3.1.4, and t5's `random_spans_noise_mask`:
 15 % of a window's tokens are noise, in spans of mean length 3; each span is one sentinel in the
-input and follows it in the target. The rate follows the clock: a linear rise over the first
-twentieth of the time, then a cosine to a tenth, so that a training cut to a time is a whole one.
-`t5/denoising.json` has what it came to.
+input and follows it in the target. The rate rises along a line over the first twentieth of the
+steps, then falls along a cosine to a tenth. Steps and not seconds, so that a training beside others
+is the same one. `t5/denoising.json` has what it came to.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PEAK = 2e-2
 1804.04235), as T5 trains."""
 WINDOW, ROWS = 256, 256
 """Tokens of a window before corruption; windows of an optimizer step."""
+STEPS = 3000
 HELD_OUT = 50
 """Every 50th text is not trained on; the loss on it is told."""
 SHARD = "14MB"
@@ -177,7 +178,7 @@ def stream_of(tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
 
 
 def rate(done: float, peak: float = PEAK) -> float:
-    """Learning rate at a share of the time, relative to the size of a tensor as T5's optimizer
+    """Learning rate at a share of the steps, relative to the size of a tensor as T5's optimizer
     takes it."""
     if done < 0.05:
         return peak * max(done, 0.001) / 0.05
@@ -185,9 +186,9 @@ def rate(done: float, peak: float = PEAK) -> float:
 
 
 def train(
-    texts: Sequence[str], tokenizer: Any, out: Path, *, seconds: float, quick: bool, seed: int = 0
+    texts: Sequence[str], tokenizer: Any, out: Path, *, steps: int, quick: bool, seed: int = 0
 ) -> dict[str, Any]:
-    """Train for a time, write the model in bf16 with its tokenizer and what it came to.
+    """Train for some steps, write the model in bf16 with its tokenizer and what it came to.
 
     The master weights are fp32 and the passes bf16 on a GPU, fp32 on a CPU; a seed gives the same
     batches on both.
@@ -216,7 +217,7 @@ def train(
     source = ahead(lambda: batches(stream, first, end, rows, window, seed), device)
     torch.manual_seed(seed)
     model = made(tokenizer, quick).to(device)
-    steps, took = spend(model, source, seconds)
+    took = spend(model, source, steps)
     model.eval()
     held = batches(test, first, end, min(rows, max(1, len(test) // window - 1)), window, 1)
     with torch.no_grad():
@@ -225,7 +226,7 @@ def train(
     model.to(torch.bfloat16).save_pretrained(out, max_shard_size=SHARD)
     tokenizer.save_pretrained(out)
     facts = {
-        "seconds": seconds, "took": round(took, 2), "steps": steps,
+        "seconds": round(took, 2), "steps": steps,
         "tokens_seen": steps * rows * window, "tokens_of_texts": len(stream),
         "held_out_loss": sum(losses) / len(losses),
         "parameters": sum(p.numel() for p in model.parameters()), "seed": seed,
@@ -255,11 +256,11 @@ def loss_of(model: Any, ids: Any, labels: Any) -> Any:
         return model(input_ids=ids, labels=labels).loss
 
 
-def spend(model: Any, source: Iterator[Any], seconds: float) -> tuple[int, float]:
-    """Train for a time that begins with the first batch. Returns (steps, seconds they took).
+def spend(model: Any, source: Iterator[Any], steps: int) -> float:
+    """Train for some steps. Returns the seconds that they took, from the first batch on.
 
     The device is never waited for but where a line is printed and where it is `IN_FLIGHT` steps
-    behind, which keeps the end at its time.
+    behind, which keeps the lines at their time.
     """
     import torch
 
@@ -270,25 +271,26 @@ def spend(model: Any, source: Iterator[Any], seconds: float) -> tuple[int, float
     on_gpu = next(model.parameters()).is_cuda
     flight: deque[Any] = deque()
     pair = next(source)
-    clock, steps, told = time.perf_counter(), 0, 0.0
-    while (gone := time.perf_counter() - clock) < seconds:
+    clock, told = time.perf_counter(), 0.0
+    for done in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = rate(gone / seconds)
+            group["lr"] = rate(done / steps)
         loss = step(model, optimizer, pair)
-        steps += 1
         if on_gpu:
             event: Any = torch.cuda.Event
             flight.append(event())
             flight[-1].record()
             if len(flight) > IN_FLIGHT:
                 flight.popleft().synchronize()
-        pair = next(source)
+        if done + 1 < steps:
+            pair = next(source)
+        gone = time.perf_counter() - clock
         if gone - told > 10:
             told = gone
-            print(f"{gone:6.0f} s  step {steps}  loss {float(loss):.3f}", flush=True)
+            print(f"{gone:6.0f} s  step {done + 1} of {steps}  loss {float(loss):.3f}", flush=True)
     if on_gpu:
         torch.cuda.synchronize()
-    return steps, time.perf_counter() - clock
+    return time.perf_counter() - clock
 
 
 def step(model: Any, optimizer: Any, pair: Any) -> Any:
@@ -310,7 +312,7 @@ def main(words: Sequence[str] | None = None) -> int:
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--tokenizer", type=Path)
     p.add_argument("--vocabulary", type=int, default=12_100)
-    p.add_argument("--seconds", type=float, default=150.0)
+    p.add_argument("--steps", type=int, default=STEPS)
     p.add_argument("--quick", action="store_true", help="a tiny model (a rehearsal)")
     given = p.parse_args(words)
     texts = texts_of(given.texts)
@@ -321,7 +323,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     tokenizer = AutoTokenizer.from_pretrained(given.tokenizer)
     try:
-        print(train(texts, tokenizer, given.out, seconds=given.seconds, quick=given.quick))
+        print(train(texts, tokenizer, given.out, steps=given.steps, quick=given.quick))
     except UserError as e:
         print(f"denoising: {e}", file=sys.stderr)
         return 1

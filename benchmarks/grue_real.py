@@ -90,7 +90,7 @@ def say(text: str, clock: float) -> None:
     print(f"{time.perf_counter() - clock:7.0f} s  {text}", flush=True)
 
 
-def pretrain(seconds: float, quick: bool) -> None:
+def pretrain(steps: int, quick: bool) -> None:
     """The small T5. This process goes on while cells train, so it gives the GPU's memory back."""
     import torch
     from transformers import AutoTokenizer
@@ -98,7 +98,7 @@ def pretrain(seconds: float, quick: bool) -> None:
     shutil.rmtree(T5, ignore_errors=True)
     tokenizer = AutoTokenizer.from_pretrained("models/t5-tokenizer")
     texts = denoising.texts_of(Path("data/denoising.jsonl.gz"))
-    print(denoising.train(texts, tokenizer, T5, seconds=seconds, quick=quick), flush=True)
+    print(denoising.train(texts, tokenizer, T5, steps=steps, quick=quick), flush=True)
     gc.collect()  # modules refer to each other
     torch.cuda.empty_cache()
 
@@ -316,7 +316,7 @@ def parts(group: str, args: argparse.Namespace, words: Sequence[str], end: float
         if group != "t5":
             classifiers(tasks, args.quick, args.gpus)
         elif not idle:
-            pretrain(args.seconds, args.quick)
+            pretrain(args.steps, args.quick)
         if wrong := anchoring.wait(end):
             raise wrong
 
@@ -336,7 +336,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--gpus", type=int, default=0, help="0 = a CPU")
     p.add_argument("--per-device", type=int, default=1, help="runs on one GPU (or on the CPU)")
     p.add_argument("--stop-after", type=float, default=1e9, help="seconds")
-    p.add_argument("--seconds", type=float, default=150.0, help="of the denoising")
+    p.add_argument("--steps", type=int, default=denoising.STEPS, help="of the denoising")
     p.add_argument("--measure-later", action="store_true", help="no metrics beside the training")
     p.add_argument("--without-weights", action="store_true", help="do not pack the T5")
     p.add_argument("--ablations", action="store_true", help="benchmarks.grue_ablations too")

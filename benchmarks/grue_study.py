@@ -38,6 +38,8 @@ OUT = Path("runs")
 """The benchmark's folder, below the working folder."""
 REPEATED = "repeated.json"
 """Supervised runs that were trained again after some of their methods had finished."""
+PRETRAINED = OUT / "denoising.json"
+"""What the pretraining of the T5 came to (`benchmarks.denoising`)."""
 PILOT = OUT / "pilot.json"
 """Task -> the learning rate that `benchmarks.grue_pilot` has found for it, and how."""
 T5, INTENT = Path("models/t5"), Path("models/intent-classifier")

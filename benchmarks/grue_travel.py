@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from typing import Any
 
 from benchmarks.grue_classifiers import CLASSIFIERS
 from benchmarks.grue_pack import GROUPS
-from benchmarks.grue_study import OUT, PILOT, REPEATED, T5, options, planned
+from benchmarks.grue_study import OUT, PILOT, PRETRAINED, REPEATED, T5, options, planned
 from benchmarks.parts import cut, holds, join, packed, remove
 from tether.config.errors import UserError
 from tether.records import read_lines
@@ -123,10 +124,12 @@ def records(group: str, made: Sequence[tuple[Cell, Job]]) -> Iterator[Path]:
             yield from (f for n in KEPT if (f := job.folder / n).is_file())
         elif (job.folder / "record.jsonl").is_file() and job.log.is_file():
             yield job.log
+    if group == "t5" and (T5 / PRETRAINED.name).is_file():
+        OUT.mkdir(exist_ok=True)
+        shutil.copyfile(T5 / PRETRAINED.name, PRETRAINED)
     yield from OUT.glob("*.json")
     yield from (f for t in GROUPS[group] if (f := OUT / FOLDER / f"{t}.json").is_file())
     if group == "t5":
-        yield from (f for f in (T5 / "denoising.json",) if f.is_file())
         return
     trained = Path("classifiers")
     here = [x for x, name in CLASSIFIERS.items() if (trained / name).is_dir()]  # else: packed

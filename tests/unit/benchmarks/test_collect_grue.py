@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.collect_grue import collect, main, pack
+from benchmarks.collect_imdb import opened
 from benchmarks.grue_ablations import LAYERS, NAMES
 from benchmarks.grue_pack import GROUPS
-from benchmarks.grue_study import METHODS
+from benchmarks.grue_study import METHODS, PRETRAINED
 from benchmarks.published_grue import TABLES
 from benchmarks.render import read as read_result
 from benchmarks.render import render
@@ -126,6 +127,26 @@ def test_ablations_have_names_their_command_and_a_note(tmp_path: Path) -> None:
     assert sum("Ablations" in n for n in found["notes"]) == 1
     plain = collect(benchmark(tmp_path / "plain"), date="2026-01-02", commit="0123abc")
     assert not any("Ablations" in n for n in plain["notes"])
+
+
+def test_what_the_t5_has_seen_is_told_and_is_in_the_archive(tmp_path: Path) -> None:
+    runs = benchmark(tmp_path / "runs")
+    facts = {
+        "parameters": 27_000_000, "steps": 3000, "tokens_seen": 3000 * 65_536,
+        "tokens_of_texts": 15_696_159, "held_out_loss": 4.321, "seconds": 300.0,
+    }  # fmt: skip
+    before = collect(runs, date="2026-01-02", commit="0123abc")["notes"]
+    (runs / PRETRAINED.name).write_text(json.dumps(facts))
+    assert pack(runs, tmp_path / "a.tgz") > 0
+    with opened(tmp_path / "a.tgz") as folder:
+        (told,) = [
+            n for n in collect(folder, date="2026-01-02", commit="0123abc")["notes"]
+            if n not in before
+        ]  # fmt: skip
+    assert told == (
+        "The T5: 27,000,000 parameters, span corruption for 3,000 steps of 65,536 tokens from "
+        "texts of 15,696,159; loss 4.32 on texts held out."
+    )
 
 
 def test_an_archive_gives_the_same_tables_and_names_no_machine(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks import grue_classifiers, grue_real, grue_study, grue_travel
 from benchmarks.grue_pack import GROUPS, write_rows
-from benchmarks.grue_study import INTENT, PILOT, SENTIMENT, T5
+from benchmarks.grue_study import INTENT, PILOT, PRETRAINED, SENTIMENT, T5
 from benchmarks.grue_travel import unpack
 from benchmarks.measuring import ROOT
 from benchmarks.parts import join
@@ -355,6 +355,16 @@ def test_classifiers_travel_that_were_trained_here(place: Path) -> None:
     assert found == {f"{INTENT}/adapter_model.safetensors", "classifiers/intent/results.json"}
 
 
+def test_what_the_pretraining_came_to_travels_with_the_records_of_its_cells(place: Path) -> None:
+    """Reports have it from the benchmark's folder, where the weights are no more."""
+    write_whole(T5 / "denoising.json", '{"steps": 3000}')
+    assert list(grue_travel.records("smollm2", [])) == []
+    assert list(grue_travel.records("t5", [])) == [PRETRAINED]
+    assert json.loads(PRETRAINED.read_text()) == {"steps": 3000}
+    shutil.rmtree(T5)
+    assert list(grue_travel.records("t5", [])) == [PRETRAINED]  # of an earlier place
+
+
 def test_a_later_call_starts_its_cells_at_once(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,7 +386,7 @@ def test_the_memory_of_the_pretraining_is_free_for_cells(
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda path: path)
     monkeypatch.setattr(grue_real.denoising, "train", lambda *_, **__: came.append("trained"))
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: came.append("emptied"))
-    grue_real.pretrain(1.0, True)
+    grue_real.pretrain(1, True)
     assert came == ["trained", "emptied"]
 
 
