@@ -213,8 +213,8 @@ def _versions(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def collect(
     folder: Path, *, date: str, commit: str, others: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The result file's content. others: group, or TASK/METHOD -> another commit that its cells
-    ran at.
+    """The result file's content. others: group, TASK/METHOD or a cell's folder -> another commit
+    that it ran at.
 
     Raises UserError: nothing has finished, or there is a task that the real runs do not have.
     """
@@ -226,8 +226,13 @@ def collect(
         )
     others = others or {}
     rows = {f"{t.name}/{r.label}" for t in results.tasks for r in results.rows}
-    if absent := sorted(others.keys() - GROUPS.keys() - rows):
-        raise UserError(f"--other {absent[0]} is no row of {folder}; there are TASK/METHOD rows")
+    ended = [c for t in results.tasks for found in t.cells.values() for c in found.values()]
+    alone = {c.folder.relative_to(results.folder).as_posix() for c in ended}
+    if absent := sorted(others.keys() - GROUPS.keys() - rows - alone):
+        raise UserError(
+            f"--other {absent[0]} is no row of {folder}, nor a finished cell of it; there are "
+            "TASK/METHOD rows, and cells as their folders are called"
+        )
     of_commit = [t for t in results.tasks if GROUP_OF[t.name] not in others]
     made = environments(results, results.tasks)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
@@ -258,6 +263,8 @@ def collect(
     there = [r.method for r in results.rows if any(t.cells.get(r.label) for t in results.tasks)]
     if ablations := grue_ablations.note(there):
         notes.append(ablations)
+    if of_cells := {k: v for k, v in others.items() if k in alone}:
+        notes.append(_mixed(of_cells))
     if lacking := [t for t in GROUP_OF if t not in {task.name for task in results.tasks}]:
         notes.append(f"Not run, or not among these files: {', '.join(lacking)}.")
     if results.missing:
@@ -275,6 +282,15 @@ def collect(
         "tables": tables(results),
         "rows": rows_of(results, card, date, others),
     }
+
+
+def _mixed(commits: Mapping[str, str]) -> str:
+    """Cells, name -> commit, of another commit than their row."""
+    told = [
+        f"at {commit} {', '.join(sorted(n for n, c in commits.items() if c == commit))}"
+        for commit in sorted(set(commits.values()))
+    ]
+    return f"Ran at another commit than the other seeds of their row: {'; '.join(told)}."
 
 
 def _pretrained(t5: Mapping[str, Any]) -> str:
@@ -339,7 +355,7 @@ def main(words: Sequence[str] | None = None) -> int:
         nargs="+",
         default=[],
         metavar="WHAT=COMMIT",
-        help="another one, of t5 or smollm2, or of one row: TASK/METHOD",
+        help="another one, of t5 or smollm2, of one row: TASK/METHOD, or of one cell: its folder",
     )
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
@@ -353,8 +369,8 @@ def main(words: Sequence[str] | None = None) -> int:
     wrong = [what for what, one in pairs if not one or not (what in GROUPS or "/" in what)]
     if wrong or len(others) < len(pairs) or GROUPS.keys() <= others.keys():
         p.error(
-            "--other is t5=COMMIT or smollm2=COMMIT, where the other one ran at --commit, or "
-            "TASK/METHOD=COMMIT, each once"
+            "--other is t5=COMMIT or smollm2=COMMIT, where the other one ran at --commit, "
+            "TASK/METHOD=COMMIT, or TASK/CELL=COMMIT, each once"
         )
     try:
         with opened(given.runs) as folder:

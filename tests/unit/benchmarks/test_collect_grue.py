@@ -47,6 +47,15 @@ def test_models_that_ran_at_different_commits(
     assert "At commit fedcba9: IMDB." in render(read_result(file))
     assert main([*words, "--other", "imdb/pppo=fedcba9"]) == 1
     assert "--other imdb/pppo is no row" in capsys.readouterr().err
+    assert main([*words, "--other", "imdb/supervised+ppo-seed1=fedcba9"]) == 1  # did not finish
+    assert "nor a finished cell of it" in capsys.readouterr().err
+    cells = ["imdb/ppo-seed1=fedcba9", "imdb/zero-shot-seed0=1234567", "imdb/ppo-seed0=fedcba9"]
+    assert main([*words, "--other", *cells]) == 0
+    assert (
+        "Ran at another commit than the other seeds of their row: at 1234567 imdb/zero-shot-seed0; "
+        "at fedcba9 imdb/ppo-seed0, imdb/ppo-seed1."
+    ) in read_result(file)["notes"]
+    assert not any(r.get("commit") for r in read_result(file)["rows"])
     for seed in (0, 1):
         facts = folder / "imdb" / f"ppo-seed{seed}" / "environment.json"
         facts.write_text(json.dumps({"device": "one card", "versions": {"torch": "3"}}))
