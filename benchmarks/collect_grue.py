@@ -36,7 +36,7 @@ from benchmarks.grue_study import (
 from benchmarks.published_grue import DATE, PAPER, TABLES
 from tether.analysis.grue import Family, Score
 from tether.config.errors import UserError
-from tether.reports.grue.results import Results, Row, Task, Weights, read
+from tether.reports.grue.results import Cell, Results, Row, Task, Weights, read
 
 NAME = "grue"
 COMMAND = "python -m benchmarks.grue_real {group} --root W --out O --from {sources}"
@@ -162,8 +162,8 @@ def tables(results: Results) -> list[dict[str, Any]]:
 def rows_of(
     results: Results, card: str, date: str, others: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Rows of what has finished, and the paper's. others: group, or TASK/METHOD -> the commit that
-    its cells ran at."""
+    """Rows of what has finished, and the paper's. others: group, TASK/METHOD or a cell's folder ->
+    the commit that it ran at."""
     out = []
     for task in results.tasks:
         group = GROUP_OF[task.name]
@@ -183,11 +183,19 @@ def rows_of(
                     name = f"{NAMES[task.name]}: {row.label}"
                     made = environments(results, [task], row.label)
                     more |= {"commit": alone, "versions": _versions(made), "row": name}
+                cells = [name_of(results, c) for c in task.cells[row.label].values()]
+                if of_cells := {c: others[c] for c in cells if c in others}:
+                    more["commits"] = of_cells
                 if row.method in grue_ablations.LAYERS:
                     more["command"] += " --ablations"
                 out.append({**make(results, task, row), **more})
         out += published_rows(task.name)
     return out
+
+
+def name_of(results: Results, cell: Cell) -> str:
+    """The cell's folder, as errors and commands call it."""
+    return cell.folder.relative_to(results.folder).as_posix()
 
 
 def environments(
@@ -227,7 +235,7 @@ def collect(
     others = others or {}
     rows = {f"{t.name}/{r.label}" for t in results.tasks for r in results.rows}
     ended = [c for t in results.tasks for found in t.cells.values() for c in found.values()]
-    alone = {c.folder.relative_to(results.folder).as_posix() for c in ended}
+    alone = {name_of(results, c) for c in ended}
     if absent := sorted(others.keys() - GROUPS.keys() - rows - alone):
         raise UserError(
             f"--other {absent[0]} is no row of {folder}, nor a finished cell of it; there are "

@@ -55,6 +55,11 @@ def test_models_that_ran_at_different_commits(
         "Ran at another commit than the other seeds of their row: at 1234567 imdb/zero-shot-seed0; "
         "at fedcba9 imdb/ppo-seed0, imdb/ppo-seed1."
     ) in read_result(file)["notes"]
+    mixed = {r["method"]: r["commits"] for r in read_result(file)["rows"] if "commits" in r}
+    assert mixed == {
+        "ppo": {"imdb/ppo-seed0": "fedcba9", "imdb/ppo-seed1": "fedcba9"},
+        "zero-shot": {"imdb/zero-shot-seed0": "1234567"},
+    }
     assert not any(r.get("commit") for r in read_result(file)["rows"])
     for seed in (0, 1):
         facts = folder / "imdb" / f"ppo-seed{seed}" / "environment.json"
