@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.grue_study import INTENT, SENTIMENT, classifier_words, settings
-from tether.studies.workers import visible_devices
+from tether.studies.devices import visible_devices
 
 READ_BY = {"imdb": SENTIMENT, "dailydialog": INTENT}
 """Task -> the classifier that its metrics read."""

@@ -1,8 +1,8 @@
 """Runs that share a device and together want more memory than it has.
 
 What a run needs at most is not known before its first updates. So a run that ends out of memory
-beside others is no failure: it begins again, from its newest checkpoint, where fewer run at a time.
-One that had the device for itself has failed.
+beside others is no failure: it begins again, from its newest checkpoint, where fewer run at a time
+(`studies/regain.py`: until there is room). One that had the device for itself has failed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tether.config.errors import OUT_OF_MEMORY
+from tether.studies.devices import Slot, device_of
 
 SECONDS = 60.0
 """For so long after another has ended, a run counts as beside it: an error takes a while to end a
 process, and several that take turns in running out of memory end one after the other."""
-Slot = dict[str, str]
-"""What a process that may run has in its environment, beside that of all."""
-
-
-def device_of(slot: Slot) -> str:
-    """As CUDA_VISIBLE_DEVICES names it; empty: the machine itself."""
-    return slot.get("CUDA_VISIBLE_DEVICES", "")
 
 
 @dataclass
@@ -40,6 +34,20 @@ class Slots:
 
     def __post_init__(self) -> None:
         self.count = Counter(device_of(s) for s in self.free)
+
+    def lacking(self) -> list[str]:
+        """Devices of which slots were given up."""
+        return sorted({device_of(s) for given_up in self._taken.values() for s in given_up})
+
+    def regain(self, device: str) -> None:
+        """One of the slots that a device lacks is there again."""
+        for given_up in self._taken.values():
+            for slot in given_up:
+                if device_of(slot) == device:
+                    given_up.remove(slot)
+                    self.count[device] += 1
+                    self.free.append(slot)
+                    return
 
     def look(self, running: Iterable[tuple[str, Slot]]) -> None:
         """Note which of the runs (name, slot) share a device now."""
@@ -72,11 +80,15 @@ class Slots:
         return again
 
 
+def place(device: str) -> str:
+    """A device as lines call it."""
+    return f"GPU {device}" if device else "this machine"
+
+
 def told(slots: Slots, slot: Slot) -> str:
     """What a line says of a run that begins again."""
     device = device_of(slot)
-    place = f"GPU {device}" if device else "this machine"
     return (
         f"out of memory beside other runs: it begins again, and at most {slots.count[device]} run "
-        f"at a time on {place} from now on (--per-device)"
+        f"at a time on {place(device)} from now on (--per-device)"
     )

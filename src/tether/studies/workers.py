@@ -38,7 +38,9 @@ from tether.config.run import RunSettings
 from tether.config.whole_file import write_whole
 from tether.reports.runs import FAILURES, failures_of
 from tether.studies.advice import of_study
-from tether.studies.crowding import Slot, Slots, told
+from tether.studies.crowding import Slots, told
+from tether.studies.devices import Slot, device_of, slots
+from tether.studies.regain import Regain
 from tether.studies.warm import Fork, Warm, architectures
 from tether.studies.watch import Left, Watch
 from tether.train.lock import held
@@ -111,9 +113,14 @@ class Pool:
     warm: Warm | None = None
     running: list[Worker] = field(default_factory=list)
     left: Left = field(default_factory=lambda: Left(0))
+    regain: Regain = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.regain = Regain(self.slots)
 
     def start(self, job: Job, slot: Slot) -> None:
         self.slots.began(job.name)
+        self.regain.began(job.name)
         resume = _can_resume(job)
         if job.folder.exists() and not resume and any(job.folder.iterdir()):
             _clear(job.folder)
@@ -142,9 +149,11 @@ class Pool:
         for w in done:
             self.running.remove(w)
             w.watch.look()
+            self.regain.note(w.job.name, w.job.folder)
             status = w.process.returncode
             again = self.slots.ended(w.job.name, w.slot, 0 if w.watch.ended else status)
             if again:
+                self.regain.crowded(device_of(w.slot))
                 self.pending.appendleft(w.job)
                 said = told(self.slots, w.slot)
             elif w.watch.ended:
@@ -158,6 +167,11 @@ class Pool:
                 said = f"FAILED after update {w.watch.updates} (status {status}): {error}"
             self.save()
             self.console.print(f"{w.job.name}: {said}", markup=False, highlight=False)
+        if self.pending:
+            for said in self.regain.look(
+                [(w.job.name, w.slot, w.job.folder) for w in self.running]
+            ):
+                self.console.print(said, markup=False, highlight=False)
         return done
 
     def fail(self, job: Job, status: int | None, error: str) -> None:
@@ -218,7 +232,7 @@ def run_jobs(
     Raises:
         SystemExit: 128 + signal, once every worker has stopped.
     """
-    free = deque(slots(jobs, workers, per_device))
+    free = deque(slots([j.settings for j in jobs], workers, per_device))
     failures = failures_of(folder)
     repeated = {j.name for j in jobs} if retry else set()
     kept = {k: v for k, v in failures.items() if k not in repeated}
@@ -284,31 +298,6 @@ def _stop(pool: Pool, asked: Signals) -> None:
     while pool.running and asked.count < 2:
         time.sleep(PAUSE)
         pool.collect()
-
-
-def slots(jobs: Sequence[Job], workers: int | None, per_device: int) -> list[Slot]:
-    """Environment of each process that may run at once: GPUs in turn, else plain CPU slots.
-
-    Raises:
-        UserError: for a count below 1.
-    """
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers must be at least 1, not {workers}")
-    if per_device < 1:
-        raise UserError(f"--per-device must be at least 1, not {per_device}")
-    devices = [] if all(j.settings.model.device == "cpu" for j in jobs) else visible_devices()
-    if not devices:
-        return [{} for _ in range(workers or len(os.sched_getaffinity(0)))]
-    count = workers or per_device * len(devices)
-    return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(count)]
-
-
-def visible_devices() -> list[str]:
-    """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them, without importing torch."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [d.strip() for d in named.split(",") if d.strip() not in ("", "-1")]
-    return [str(i) for i, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def _environment(slot: Slot) -> dict[str, str]:

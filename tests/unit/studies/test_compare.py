@@ -28,8 +28,9 @@ from tether.config.text_values import read_yaml, write_yaml
 from tether.records import read_lines
 from tether.studies import workers
 from tether.studies.compare import Study, from_recipes, main, plan, read_study, run_study
+from tether.studies.devices import slots
 from tether.studies.watch import Left, Watch
-from tether.studies.workers import run_jobs, slots
+from tether.studies.workers import run_jobs
 from tether.train.lock import held, writing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -452,8 +453,9 @@ def test_workers_end_when_the_study_is_killed(
 
 
 def test_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_cpu = plan(make(tmp_path, "PPO", seeds=1))
-    anywhere = plan(Study("s", tmp_path, {"PPO": [(None, {**BASE, "model": {"path": "m"}})]}, [0]))
+    study = Study("s", tmp_path, {"PPO": [(None, {**BASE, "model": {"path": "m"}})]}, [0])
+    on_cpu = [j.settings for j in plan(make(tmp_path, "PPO", seeds=1))]
+    anywhere = [j.settings for j in plan(study)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     gpu = "CUDA_VISIBLE_DEVICES"
     assert slots(on_cpu, None, 1) == [{} for _ in os.sched_getaffinity(0)]

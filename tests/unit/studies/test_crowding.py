@@ -194,7 +194,7 @@ def test_a_run_that_had_ended_costs_no_slot(tmp_path: Path) -> None:
     pool = workers.Pool(tmp_path, Console(quiet=True), {}, Slots(deque([GPU, GPU])))
     pool.slots.free.clear()
     for name, status in (("a", OUT_OF_MEMORY), ("b", None)):
-        job = SimpleNamespace(name=name, method="m", seed=0)
+        job = SimpleNamespace(name=name, method="m", seed=0, folder=tmp_path)
         watch = SimpleNamespace(look=lambda: None, ended=name == "a", updates=1)
         process = SimpleNamespace(poll=lambda s=status: s, returncode=status)
         worker = SimpleNamespace(job=job, slot=GPU, watch=watch, process=process)
