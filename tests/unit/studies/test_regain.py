@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -164,6 +165,42 @@ def test_a_slot_that_came_back_is_not_given_back_twice(place: Place) -> None:
     assert slots.count["0"] == 3 and list(slots.free) == [GPU] * 3 and slots.lacking() == []
     slots.regain("0")
     assert slots.count["0"] == 3
+
+
+def test_the_pool_tells_it_what_ended_runs_took_and_where_memory_ran_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, free = [1000.0], [0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
+    monkeypatch.setattr(regain, "time", clock)
+    monkeypatch.setattr(regain, "free_memory", lambda device: free[0])
+    pool = workers.Pool(tmp_path, Console(quiet=True), {}, Slots(deque([GPU] * 3)))
+    pool.slots.free.clear()
+
+    def worker(name: str, peak: float, status: int | None) -> None:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "timing.jsonl").write_text(f'{{"peak_bytes": {int(peak * GIB)}}}\n')
+        os.utime(folder / "timing.jsonl", (now[0] + 1, now[0] + 1))
+        job: Any = SimpleNamespace(name=name, method="m", seed=0, folder=folder)
+        watch: Any = SimpleNamespace(look=lambda: None, ended=False, updates=1)
+        process: Any = SimpleNamespace(poll=lambda: status, returncode=status)
+        pool.running.append(workers.Worker(job, GPU, process, watch))
+
+    def slots_with(gib: float) -> int:
+        now[0] += EVERY
+        free[0] = int(gib * GIB)
+        pool.collect()
+        return pool.slots.count["0"]
+
+    worker("b", 1.0, None)
+    worker("a", 12.0, OUT_OF_MEMORY)
+    assert slots_with(16.9) == 2  # 12 and a third, and 1
+    assert slots_with(17.1) == 3
+    pool.slots.free.clear()
+    worker("a", 13.0, OUT_OF_MEMORY)
+    assert slots_with(34.1) == 2
+    assert slots_with(34.3) == 3  # twice 17.1
 
 
 SMI = "0, GPU-aa11, 1024\n1, GPU-bb22, 2048\n2, GPU-cc33, [N/A]\n"
