@@ -47,8 +47,8 @@ def visible_devices() -> list[str]:
 
 
 def free_memory(device: str) -> int | None:
-    """Bytes that are free on a GPU, of which other programs may have some; None where it cannot be
-    asked (no nvidia-smi, a part of a GPU). Counted by PCI bus where a GPU is named by number."""
+    """Bytes that are free on a GPU now, whoever has the others; None where it cannot be asked (no
+    nvidia-smi, a part of a GPU). A number is that of nvidia-smi, which counts by PCI bus."""
     if not device:
         return None
     try:
