@@ -18,6 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tether.config.errors import UserError
+from tether.config.json_file import read_mapping
 from tether.config.run import LoraSettings, ModelSettings
 from tether.core import weights as w
 from tether.distributed.seeds import seed_of
@@ -27,6 +28,7 @@ from tether.models.dropout import FACT, fact, rates_of, silence_config, silence_
 from tether.models.encoders import heads, is_encoder, load_encoder
 from tether.models.language_model import core_of
 from tether.models.loading import (
+    UNREADABLE,
     cannot_load,
     check_reads,
     check_vocabulary,
@@ -38,6 +40,9 @@ from tether.models.loading import (
 )
 
 NOTE = "classifier.json"
+AGAIN = "train the classifier again, or copy its folder again"
+ADAPTED = ("labels", "dtype", "base")
+"""What the note of an adapter has to say beside its backbone."""
 
 
 def build_classifier(
@@ -215,9 +220,10 @@ def load_classifier(
     note_file = Path(path).expanduser() / NOTE
     note: dict[str, Any] = {}
     if note_file.is_file():
-        note = json.loads(note_file.read_text(encoding="utf-8"))
+        note = read_mapping(note_file, AGAIN)
     tokens = max_tokens or note.get("max_tokens", 512)
     if "backbone" in note:
+        read_mapping(note_file, AGAIN, *ADAPTED)
         return _load_adapted(path, note, backbone, device, dtype, tokens)
     place = resolve_device(device)
     try:
@@ -226,7 +232,7 @@ def load_classifier(
         module, report = AutoModelForSequenceClassification.from_pretrained(
             path, config=config, dtype=resolve_dtype(dtype, place), output_loading_info=True
         )
-    except (OSError, ValueError, KeyError, ImportError) as e:
+    except UNREADABLE as e:
         raise cannot_load("classifier", path, e) from e
     if report["missing_keys"]:
         raise UserError(
@@ -275,7 +281,10 @@ def _load_adapted(
         settings = replace(settings, path=backbone)
     seed = int(note.get("backbone_seed", 0))
     out = build_classifier(settings, list(note["labels"]), seed=seed, max_tokens=tokens)
-    stored = load_file(Path(path).expanduser() / "adapter_model.safetensors")
+    try:
+        stored = load_file(Path(path).expanduser() / "adapter_model.safetensors")
+    except UNREADABLE as e:
+        raise cannot_load("classifier", path, e) from e
     live = w.trainable(out.module)
     if stored.keys() != live.keys():
         odd = sorted(stored.keys() ^ live.keys())[0]

@@ -21,7 +21,7 @@ from tether.config.errors import UserError
 from tether.config.run import ModelSettings
 from tether.distributed.seeds import seed_of
 from tether.models.dropout import silence_config
-from tether.models.loading import cannot_load, resolve_device, resolve_dtype
+from tether.models.loading import UNREADABLE, cannot_load, resolve_device, resolve_dtype
 
 
 def is_encoder(config: Any) -> bool:
@@ -101,7 +101,7 @@ def _module(
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # of the head, which is a new one
             )
-        except (OSError, ValueError, ImportError, KeyError) as e:
+        except UNREADABLE as e:
             raise cannot_load("model.path", settings.path, e) from e
     return module, sorted(report["missing_keys"]), sorted(report["mismatched_keys"])
 

@@ -151,6 +151,10 @@ def tokenizer_place(settings: ModelSettings) -> dict[str, Any]:
     return where
 
 
+UNREADABLE = (OSError, ValueError, ImportError, KeyError, SafetensorError)
+"""What the readers of a model's files raise."""
+
+
 def cannot_load(what: str, path: str, error: Exception) -> UserError:
     """One line for the many ways in which a model cannot be read."""
     folder = Path(path).expanduser()
@@ -265,7 +269,7 @@ def _read_module(
         module, report = auto.from_pretrained(
             path, config=config, dtype=dtype, output_loading_info=True, **where
         )
-    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as e:
+    except UNREADABLE as e:
         raise cannot_load("model.path", path, e) from e
     if report["missing_keys"]:
         raise UserError(

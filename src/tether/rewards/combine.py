@@ -210,6 +210,8 @@ class RewardSet:
             except Exception as error:
                 for other in waiting.values():
                     _close(other)
+                if isinstance(error, UserError):
+                    raise
                 raise self._raised(name, batch, error) from error
             if isinstance(out, Awaitable):
                 waiting[name] = out
@@ -217,7 +219,7 @@ class RewardSet:
                 returned[name] = out
         if waiting:
             for name, out in zip(waiting, gather(list(waiting.values())), strict=True):
-                if isinstance(out, Exception):
+                if isinstance(out, Exception) and not isinstance(out, UserError):
                     raise self._raised(name, batch, out) from out
                 if isinstance(out, BaseException):
                     raise out
@@ -230,8 +232,6 @@ class RewardSet:
     def _raised(self, name: str, batch: RewardBatch, error: Exception) -> UserError:
         """The error with the sample that causes it, found by calling sample by sample once more."""
         reward = self.rewards[name]
-        if isinstance(error, UserError):
-            return error
         what = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
         if len(batch) == 1:
             return fault(name, reward, batch, 0, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -67,12 +68,7 @@ def read_file(path: Path) -> Table:
 
             return _arrow(pyarrow.parquet.read_table(path))
         if ".csv" in name:
-            import pandas
-
-            frame = pandas.read_csv(path, keep_default_na=False, na_values=[""])
-            return {
-                str(k): [None if pandas.isna(x) else x for x in frame[k].tolist()] for k in frame
-            }
+            return _csv(path)
         opener = gzip.open if name.endswith(".gz") else open
         with opener(path, "rt", encoding="utf-8-sig") as f:  # Windows programs write a BOM
             if ".jsonl" in name:
@@ -83,6 +79,23 @@ def read_file(path: Path) -> Table:
     except Exception as error:  # the readers' own errors are of many kinds
         what = " ".join(str(error).split())[:200]
         raise UserError(f"data: cannot read {path}: {type(error).__name__}: {what}") from error
+
+
+def _csv(path: Path) -> Table:
+    """Raises UserError: a row has more cells than the header, which pandas would take for row
+    names, and shift all columns by one, or cut off."""
+    import pandas
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(path, index_col=False, keep_default_na=False, na_values=[""])
+    except pandas.errors.ParserWarning as error:
+        raise UserError(
+            f"data: {path}: rows have more cells than the header has names; name every column, and "
+            "put quotation marks around text with a comma in it"
+        ) from error
+    return {str(k): [None if pandas.isna(x) else x for x in frame[k].tolist()] for k in frame}
 
 
 def _lines(f: Iterable[str], path: Path) -> list[Any]:

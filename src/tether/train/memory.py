@@ -33,10 +33,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def behind(error: BaseException) -> BaseException | None:
     """The error of memory that an error is, or was raised from: a reward's names the reward."""
-    seen: BaseException | None = error
-    while seen is not None and not is_out_of_memory(seen):
-        seen = seen.__cause__
-    return seen
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:  # an error can be raised from itself
+        if is_out_of_memory(one):
+            return one
+        seen.add(id(one))
+        one = one.__cause__
+    return None
 
 
 @contextmanager

@@ -230,3 +230,18 @@ def test_reserved_names_and_bad_weights_are_refused() -> None:
         RewardSet({"score": f})
     with pytest.raises(UserError, match="weight is inf"):
         RewardSet({"f": FunctionReward(lambda prompts: [0.0], weight=float("inf"))})
+
+
+def test_what_a_reward_refuses_is_its_own_error() -> None:
+    """And not one that was raised from itself."""
+
+    def refuses(completions: list[str], **_: Any) -> list[float]:
+        raise UserError("a completion is too long for it")
+
+    async def later(completions: list[str], **_: Any) -> list[float]:
+        raise UserError("a completion is too long for it")
+
+    for function in (refuses, later):
+        with pytest.raises(UserError, match=r"^a completion is too long for it$") as e:
+            score(function)
+        assert e.value.__cause__ is None

@@ -245,3 +245,22 @@ def test_imdb_from_its_folder() -> None:
         100,
     ]
     assert all(len(p) == 64 for t in tasks.values() if t for p in t.prompts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["prompt,chosen,rejected\na,b,c,checked\nd,e,f,checked\n",  # pandas: the first names the rows
+     "prompt,chosen,rejected\na,b,c\nd,e,f,checked\n"],
+)  # fmt: skip
+def test_a_csv_row_with_more_cells_than_names_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(UserError, match=r"x\.csv: .*(more cells than|Expected 3 fields)"):
+        read_file(tmp_path / "x.csv")
+
+
+def test_csv_columns_stay_where_they_are(tmp_path: Path) -> None:
+    """A comma behind every row; a row that ends early; text with a comma."""
+    (tmp_path / "x.csv").write_text('a,b,c\n1,"x, y",3,\n4,z,,\n')
+    assert read_file(tmp_path / "x.csv") == {"a": [1, 4], "b": ["x, y", "z"], "c": [3.0, None]}
+    (tmp_path / "x.csv").write_text("a,b\nu\nv,w\n")
+    assert read_file(tmp_path / "x.csv") == {"a": ["u", "v"], "b": [None, "w"]}

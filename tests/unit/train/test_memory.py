@@ -22,7 +22,7 @@ from tether.config.run import (
 from tether.config.text_values import write_yaml
 from tether.train import run as running
 from tether.train.loop import Run
-from tether.train.memory import enough, is_out_of_memory
+from tether.train.memory import behind, enough, is_out_of_memory
 
 CUDA = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB of "
@@ -140,6 +140,39 @@ def test_what_it_was_raised_from_counts() -> None:
     with pytest.raises(OutOfMemory) as e, enough(ClassifierSettings(), lambda: "c"):
         raise once from MemoryError()
     assert e.value is once
+
+
+@pytest.mark.timeout(60)
+def test_an_error_that_was_raised_from_itself_passes() -> None:
+    """Somebody's reward may write `raise error from error`; two may name each other."""
+    one, other = UserError("one"), UserError("other")
+    one.__cause__, other.__cause__ = other, one
+    itself = UserError("itself")
+    itself.__cause__ = itself
+    for error in (one, itself):
+        assert behind(error) is None
+        with pytest.raises(UserError) as e, enough(ClassifierSettings(), lambda: "c"):
+            raise error
+        assert e.value is error
+
+
+@pytest.mark.timeout(300)
+def test_a_reward_that_refuses_a_completion_ends_the_command_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reward model of pairs does, of one that would lose its beginning."""
+    from tether.config.settings import dump
+
+    (tmp_path / "mine.py").write_text(
+        "from tether.config.errors import UserError\n\n"
+        "def refuses(completions, **_):\n    raise UserError('too long for it')\n"
+    )
+    part = {"kind": "function", "function": f"{tmp_path / 'mine.py'}:refuses"}
+    s = settings(make_world(tmp_path / "world"), {"rewards": {"reward": part}}, name="refused")
+    write_yaml(tmp_path / "run.yaml", dump(s))
+    assert command.main(["train", "--config", str(tmp_path / "run.yaml")]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "tether: too long for it"
 
 
 def test_what_has_no_smaller_value_is_not_named() -> None:
