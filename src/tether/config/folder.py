@@ -31,8 +31,8 @@ def refuse_taken(settings: Settings) -> None:
         return
     if (folder / "config.yaml").is_file() and not _has_work(folder):
         raise UserError(
-            f"{folder} holds a run that failed before its first update: mend the cause and `tether "
-            f"resume {folder}`, or choose another name: --name NAME"
+            f"{folder} holds a run that ended before anything was saved: mend the cause, if it "
+            f"failed, and `tether resume {folder}`, or choose another name: --name NAME"
         )
     config = folder / "config.yaml"
     if not config.is_file():

@@ -117,3 +117,15 @@ def test_no_finite_strength() -> None:
     apart = votes("a", "b", 3, 3) + votes("c", "d", 3, 3)
     assert bradley_terry(apart, ["a", "b", "c", "d"]) is None  # two islands
     assert bradley_terry([Preference("a", "b", 0.5, 0)] * 4, ["a", "b"]) is None  # one prompt
+
+
+def test_a_strength_without_spread_has_an_interval_without_length() -> None:
+    """Its variance is rounded to just below 0 here."""
+    found = bradley_terry(
+        [Preference("a", "b", 0.5, 0), Preference("c", "a", 0.5, 0), Preference("c", "b", 1.0, 1)],
+        ["a", "b", "c"],
+    )
+    assert found is not None
+    a = found[0]
+    assert a.low == a.strength == a.high and abs(a.strength) < 1e-12
+    assert all(s.low < s.strength < s.high for s in found[1:])

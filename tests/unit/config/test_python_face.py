@@ -84,7 +84,7 @@ def test_a_taken_folder_is_refused_before_torch_runs(tmp_path) -> None:
     ):
         refuse_taken(s)
     write_yaml(folder / "config.yaml", dump(s))
-    with pytest.raises(UserError, match=r"failed before its first update: mend the cause"):
+    with pytest.raises(UserError, match=r"ended before anything was saved: mend the cause"):
         refuse_taken(s)
     (folder / "record.jsonl").write_text(line("update", update=1) + "\n")
     with pytest.raises(UserError, match=r"already holds this run; to go on: tether resume"):
