@@ -142,7 +142,8 @@ def bradley_terry(
     np.add.at(gradients, [clusters[p.item] for p in preferences], residual)
     count = len(clusters)
     covariance = count / (count - 1) * inverse @ (gradients.T @ gradients) @ inverse
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    variances = np.maximum(np.diag(covariance), 0.0)  # one of 0 can be rounded to below it
+    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * np.sqrt(variances)
     return [
         Strength(m, float(s[i]), float(s[i] - half[i]), float(s[i] + half[i]))
         for m, i in index.items()

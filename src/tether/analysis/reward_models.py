@@ -73,8 +73,8 @@ def reliability(
 def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
     """Correlation; None where one side is constant or there are fewer than two rows."""
     a, b = _array(x), _array(y)
-    if len(a) < 2:
-        return None
+    if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
+        return None  # the mean of equal numbers is rounded: they would vary about it
     a, b = a - a.mean(), b - b.mean()
     scale = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
     return float(a @ b) / scale if scale > 0 else None

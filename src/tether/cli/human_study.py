@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 from tether.cli.actions import Actions, act
@@ -40,8 +41,8 @@ def prepare(words: list[str]) -> int:
         metavar="NAME=QUESTION",
         help="may be repeated; default: coherence and quality (likert), preference (pairwise)",
     )
-    p.add_argument("--points", type=positive, default=5, help="of a Likert scale (default 5)")
-    p.add_argument("--ends", default="very poor,very good", help="words for 1 and the last point")
+    p.add_argument("--points", type=positive, help="of a Likert scale (default 5)")
+    p.add_argument("--ends", help="words for 1 and the last point (default: very poor,very good)")
     p.add_argument("--no-equal", action="store_true", help="pairwise: 'equally good' is no answer")
     p.add_argument("--items", type=positive, default=100, help="prompts, at most (default 100)")
     p.add_argument("--raters", type=positive, default=3, help="people for each text (default 3)")
@@ -51,6 +52,7 @@ def prepare(words: list[str]) -> int:
     p.add_argument("--instructions", type=Path, default=None, help="a text file for the raters")
     p.add_argument("--seed", type=int, default=0)
     given = p.parse(words)
+    _without_effect(given)
     from tether.studies.human.completions import read_completions
     from tether.studies.human.prepare import Design, check
     from tether.studies.human.prepare import prepare as write
@@ -59,8 +61,8 @@ def prepare(words: list[str]) -> int:
         task=given.task,
         kind=given.kind,
         axes=_axes(given.axis),
-        points=given.points,
-        ends=_ends(given.ends),
+        points=given.points or Design.points,
+        ends=Design.ends if given.ends is None else _ends(given.ends),
         equal=not given.no_equal,
         items=given.items,
         raters=given.raters,
@@ -146,6 +148,22 @@ def published(words: list[str]) -> int:
     for part in parts():
         out.print(terminal(part))
     return 0
+
+
+def _without_effect(given: Namespace) -> None:
+    """Raises UserError for an option of the other kind of form."""
+    if given.kind == "pairwise":
+        for name in ("points", "ends"):
+            if getattr(given, name) is not None:
+                raise UserError(
+                    f"--{name} would have no effect: pairs are not rated on a scale; leave it out, "
+                    "or give --kind likert"
+                )
+    elif given.no_equal:
+        raise UserError(
+            "--no-equal would have no effect: it is about pairs; leave it out, or give --kind "
+            "pairwise"
+        )
 
 
 def _axes(words: list[str]) -> dict[str, str]:

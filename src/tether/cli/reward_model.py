@@ -50,6 +50,11 @@ def train(words: list[str]) -> int:
         raise UserError(f"'{name or files[0]}' is a policy run: tether train")
     check_complete(settings)
     wanted = [settings]
+    if seeds is not None and settings.seed and _names_seed(overrides):
+        raise UserError(
+            f"--seed {settings.seed} cannot have an effect: --seeds {seeds} trains the seeds 0 to "
+            f"{seeds - 1}; leave one of them out"
+        )
     if seeds is not None:
         base = settings.name.removesuffix(f"-seed{settings.seed}")
         wanted = [replace(settings, seed=i, name=f"{base}-seed{i}") for i in range(seeds)]
@@ -78,6 +83,11 @@ def _seeds(words: list[str]) -> tuple[int | None, list[str]]:
     p.add_argument("--seeds", type=positive, default=None)
     found, rest = p.parse_known_args(words)
     return found.seeds, rest
+
+
+def _names_seed(overrides: list[str]) -> bool:
+    """Whether the command line says the seed: one of a file belongs to the run it was of."""
+    return any(w == "--seed" or w.startswith("--seed=") for w in overrides)
 
 
 def _complete(settings: ClassifierSettings) -> bool:
@@ -152,6 +162,11 @@ def read_form(words: list[str]) -> int:
 
     free([given.out])
     rows, counts = read(given.form)
+    if not rows and counts["ties"]:
+        raise UserError(
+            f"{given.form} holds no preference: every answer is a tie ({counts['ties']}), and a "
+            "tie is no pair to train on; have further pairs rated"
+        )
     if not rows:
         raise UserError(f"{given.form} holds no preference yet: fill in the column choice")
     write({given.out: pairs_text(rows)})

@@ -84,6 +84,10 @@ def _check_model(model: ModelSettings, place: str) -> None:
 def _check_classifier(s: ClassifierSettings, place: str) -> None:
     if s.crop_tokens[0] > s.crop_tokens[1] or s.crop_tokens[0] < 1:
         raise UserError(f"crop_tokens{place} is {list(s.crop_tokens)}, must be [low, high]")
+    if any(n < 1 for n in s.evaluate_crops):
+        raise UserError(
+            f"evaluate_crops{place} is {s.evaluate_crops}, must be lengths of at least 1 token"
+        )
     if not 0 < s.share <= 1:
         raise UserError(f"share{place} is {s.share:g}, must be above 0 and at most 1")
     if s.microbatch is not None and s.microbatch < 1:

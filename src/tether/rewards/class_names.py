@@ -21,6 +21,23 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [n for _, n in sorted(zip(numbers, once, strict=True))]
 
 
+def one_name(names: Iterable[str], further: Iterable[str] = ()) -> dict[str, str]:
+    """Name -> the name of its class: equal numbers are one, which is called by the shortest of
+    `names` (of `further`, where none is among those)."""
+    called: dict[Decimal, str] = {}
+    out = {}
+    for group in (names, further):
+        for name in sorted(set(group), key=lambda n: (len(n), n)):
+            number = _number(name)
+            out[name] = name if number is None else called.setdefault(number, name)
+    return out
+
+
+def is_number(name: str) -> bool:
+    """Whether a class is called by a number."""
+    return _number(name) is not None
+
+
 def position(label: str | int, names: Sequence[str]) -> int | None:
     """Place of the class that is called so, or is the same number; only where there is none, of the
     class at that index. None where there is neither."""

@@ -24,6 +24,9 @@ from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
 from tether.rewards.class_names import hint, position, shown
 
+_NEGLIGIBLE = 1e-6
+"""A standard deviation below this share of the mean (or of 1) is rounding."""
+
 
 @dataclass
 class ClassifierReward(Reward):
@@ -141,9 +144,14 @@ class ClassifierReward(Reward):
         if self.normalise not in stored:
             raise unknown("set", self.normalise, stored, f"normalise of {self.path}")
         found = stored[self.normalise]
-        if not found["std"] > 0:
-            raise UserError(f"classifier reward: all scores of {self.normalise} are equal")
-        return float(found["mean"]), float(found["std"])
+        mean, std = float(found["mean"]), float(found["std"])
+        if not std > _NEGLIGIBLE * max(1.0, abs(mean)):
+            raise UserError(
+                f"classifier reward: all scores of {self.normalise} are equal or nearly so (mean "
+                f"{mean:g}, standard deviation {std:g}): {self.path} tells no text from another; "
+                "leave normalise out, or train it longer"
+            )
+        return mean, std
 
     def prepare(self) -> None:
         self.index  # noqa: B018  loads the model and reads the label

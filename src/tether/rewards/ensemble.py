@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from tether.config.errors import UserError
+from tether.models.classifier_loading import folder_of
 from tether.rewards.base import Reward
 from tether.rewards.batch import RewardBatch
 from tether.rewards.classifier import ClassifierReward
@@ -96,7 +98,7 @@ class EnsembleReward(Reward):
                 f"an ensemble reward needs two or more `paths`, not {len(self.paths)}; for one "
                 "model use the reward classifier"
             )
-        if len(set(self.paths)) < len(self.paths):
+        if len({Path(folder_of(p)).expanduser().resolve() for p in self.paths}) < len(self.paths):
             raise UserError("ensemble reward: a path stands twice; a member cannot disagree with "
                             "itself")  # fmt: skip
         if not math.isfinite(self.coef) or self.coef < 0:

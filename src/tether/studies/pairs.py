@@ -9,6 +9,7 @@ two samples of one model, with another seed each.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,6 +95,8 @@ def collect(
     beside = [facts_of(target), *([] if form is None else [key_of(form)])]
     # with completions kept, those are of a result whose writing was cut short
     free([target, *([] if samples_of(target).is_file() else beside)])
+    if not math.isfinite(chosen.least):
+        raise UserError(f"--least is {chosen.least}, must be a finite number")
     judges = [rater(text, noise, chosen.seed) for text in raters]
     names = [r.name for r in judges]
     if len(set(names)) < len(names):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,18 +181,20 @@ def form_texts(candidates: Sequence[Candidate], form: Path, seed: int) -> dict[P
 
 def read_form(form: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """What people chose -> rows of pairs, and counts of ties and of pairs that nobody answered,
-    those included whose row is gone.
+    those included whose row is gone. Raters are told apart but for case and white space.
 
-    Texts are taken from the key, not from the form, which a spreadsheet may have changed.
-    Raises UserError, naming the row, for an unknown pair or choice, and for a pair that one rater
-    answers twice.
+    Texts are taken from the key; those that the form has must be the same but for white space.
+    Raises UserError, naming the row, for an unknown pair or choice, for the texts of another form,
+    and for a pair that one rater answers twice.
     """
     key = _read_key(form)
     rows: list[dict[str, Any]] = []
     answered: dict[tuple[str, str], str] = {}
+    raters: dict[str, str] = {}
     ties = 0
     for where, row in _form_rows(form):
-        pair, name = row["pair"], row["rater"] or "people"
+        pair, name = row["pair"], " ".join((row["rater"] or "people").split())
+        name = raters.setdefault(name.casefold(), name)
         if pair not in key:
             raise UserError(
                 f"{where}: there is no pair '{pair}' in {key_of(form).name}; a spreadsheet may "
@@ -204,6 +207,7 @@ def read_form(form: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
             close = nearest(word, CHOICES)
             hint = f"did you mean '{close}'?" if close else "write left, right or tie"
             raise UserError(f"{where}: choice is '{row['choice']}'; {hint}")
+        _same_texts(where, row, *key[pair], form)
         before = answered.setdefault((pair, name), where)
         if before != where:
             raise UserError(
@@ -219,6 +223,26 @@ def read_form(form: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
     return rows, {"ties": ties, "unanswered": len(open_pairs)}
 
 
+def _same_texts(where: str, row: dict[str, str], c: Candidate, left: int, form: Path) -> None:
+    """Raises UserError where the row has other texts than the key: names of pairs return in every
+    round of one seed, so the key may be that of another form. A column that is gone is not
+    asked."""
+    sides = (text_of(c.prompt), c.completions[left], c.completions[1 - left])
+    for column, text in zip(("prompt", "left", "right"), sides, strict=True):
+        if column in row and _words(row[column]) != _words(text):
+            raise UserError(
+                f"{where}: the column {column} of pair '{c.pair}' holds another text than "
+                f"{key_of(form).name}: put the key beside it that was written with this form; "
+                "where a spreadsheet changed the text, copy it back from the key"
+            )
+
+
+def _words(text: str) -> str:
+    """What a spreadsheet keeps: white space is one blank, control characters are gone."""
+    kept = (x for x in text if x.isspace() or unicodedata.category(x) != "Cc")
+    return " ".join("".join(kept).split())
+
+
 def _read_key(form: Path) -> dict[str, tuple[Candidate, int]]:
     """pair -> what was compared, and which of the two stands left. Raises UserError."""
     place = key_of(form)
@@ -230,7 +254,11 @@ def _read_key(form: Path) -> dict[str, tuple[Candidate, int]]:
         for pair, e in key.items():
             a, b = e["completions"]
             one, two = e["sources"]
-            c = Candidate(pair, e["prompt"], (a, b), (one, two), e["columns"])
+            if e["left"] not in (0, 1):
+                raise ValueError(f"left of pair {pair} is {e['left']!r}, must be 0 or 1")
+            if not all(isinstance(x, str) for x in (a, b, text_of(e["prompt"]))):
+                raise TypeError(f"pair {pair} has something that is no text")
+            c = Candidate(pair, e["prompt"], (a, b), (one, two), dict(e["columns"]))
             out[pair] = (c, int(e["left"]))
         return out
     except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -238,7 +266,7 @@ def _read_key(form: Path) -> dict[str, tuple[Candidate, int]]:
 
 
 def _form_rows(form: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """(file and row, pair, choice and rater) of a form."""
+    """(file and row, cells) of a form: pair, choice and rater, and the texts that it has."""
     if form.name.lower().endswith((".jsonl", ".json")):
         table = read_file(form)
         header, n = list(table), size(table)
@@ -251,4 +279,6 @@ def _form_rows(form: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise UserError(f"{form} has no column '{missing}'; it has {header}")
     for where, row in rows:
         values = ((k, row.get(k)) for k in ("pair", "choice", "rater"))
-        yield where, {k: "" if v is None else str(v).strip() for k, v in values}
+        answer = {k: "" if v is None else str(v).strip() for k, v in values}
+        texts = ((k, row.get(k)) for k in ("prompt", "left", "right"))
+        yield where, answer | {k: str(v) for k, v in texts if v is not None}

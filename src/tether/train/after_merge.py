@@ -104,6 +104,8 @@ def _check(paths: Sequence[Path], out: Path, weights: Sequence[float] | None, sh
         raise UserError(f"merge: {len(weights)} weights for {len(paths)} runs; give one a run")
     if weights is not None and not all(0 < w < math.inf for w in weights):
         raise UserError("merge: weights must be above 0; leave a run out instead")
+    if weights is not None and not math.isfinite(sum(weights)):
+        raise UserError("merge: the weights have no finite sum; give smaller ones")
     if not 0 <= share <= 1:
         raise UserError(f"merge: the share is {share:g}, must be from 0 to 1")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from tether.analysis.reward_models import class_report
 from tether.config.errors import UserError
-from tether.config.run import ClassifierSettings
+from tether.config.run import ClassifierSettings, PairSettings
 from tether.config.settings import dump
 from tether.config.text_values import to_yaml
 from tether.config.whole_file import write_whole
@@ -57,11 +58,7 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
         return folder
     if world_size() > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a learned reward trains in one process; start it without torchrun")
-    if settings.model.dropout:
-        raise UserError(
-            "model.dropout cannot have an effect: a learned reward trains without dropout; leave "
-            "it out"
-        )
+    _refuse_idle(settings)
     job = _PairJob(settings) if settings.kind == "pairs" else _ClassJob(settings)
     with guarded("config.yaml", folder):
         write_whole(folder / "config.yaml", to_yaml(dump(settings)))
@@ -74,6 +71,31 @@ def train_classifier(settings: ClassifierSettings, folder: Path, say: Say = prin
     for line in told(results):
         say(line)
     return folder
+
+
+def _refuse_idle(s: ClassifierSettings) -> None:
+    """Raises UserError for a setting that this training does not read."""
+    limit = "whole texts are read, up to max_tokens: set that"
+    why = {
+        "model.dropout": "a learned reward trains without dropout",
+        "model.compile": "a learned reward trains with plain layers",
+        "model.capture": "the passes of a learned reward are not recorded",
+        "model.copies": "a learned reward is trained without copies of it",
+        "model.gradient_checkpointing": "a learned reward keeps its activations; a smaller "
+        "microbatch has fewer",
+    }
+    if s.data.task is None:  # a task proposes limits of prompts, which nobody wrote
+        why |= {"data.too_long": limit, "data.max_prompt_tokens": limit}
+        if s.kind == "pairs":
+            why["data.too_long"] += ", and pairs.too_long for longer completions"
+    if s.kind != "pairs":
+        columns = f"kind is {s.kind}, which reads data.text and data.label"
+        why |= {f"pairs.{f.name}": columns for f in fields(PairSettings)}
+    plain = ClassifierSettings()
+    for path, reason in why.items():
+        section, name = path.split(".")
+        if getattr(getattr(s, section), name) != getattr(getattr(plain, section), name):
+            raise UserError(f"{path} cannot have an effect: {reason}; leave it out")
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
@@ -112,6 +134,8 @@ class _ClassJob:
         s = self.settings
         found = self.found
         labels = found.labels
+        if found.dropped:
+            say(f"{found.dropped} training rows are left out: their text is held out too")
         say(
             f"{len(found.texts)} training texts, classes {labels}; as a reward {labels[-1]!r} "
             "counts, the last, where `label` names no other"
@@ -131,6 +155,8 @@ class _ClassJob:
                 k: evaluate_classes(classifier, x, y, s) for k, (x, y) in found.tests.items()
             }
             save_classifier(classifier, folder / MODEL)
+        if found.dropped:
+            results["notes"] = {"train": {"dropped_text_held_out": found.dropped}}
         results["train_rows"] = len(found.texts)
         return results
 

@@ -68,6 +68,7 @@ def told(error: BaseException) -> str:
 
 def _less(settings: RunSettings | ClassifierSettings) -> str:
     """The settings that memory goes with, with their values; none of them is another method."""
+    of_run = isinstance(settings, RunSettings)
     if isinstance(settings, ClassifierSettings):
         now = {"microbatch": settings.microbatch or settings.batch_size}
     else:
@@ -76,7 +77,7 @@ def _less(settings: RunSettings | ClassifierSettings) -> str:
             "sampling.chunk": settings.sampling.chunk,
         }
     words = [f"a smaller --{name} (now {value})" for name, value in now.items() if value > 1]
-    if not settings.model.gradient_checkpointing:
+    if of_run and not settings.model.gradient_checkpointing:
         words.append("--model.gradient_checkpointing true")
     words.append("fewer runs on one device")
     return f"less is needed with {', '.join(words)}"

@@ -120,6 +120,8 @@ def _shares(paths: Sequence[Path], weights: Sequence[float] | None) -> list[floa
         raise UserError(f"{len(given)} weights for {len(paths)} runs; give one a run")
     if not all(0 < x < math.inf for x in given):
         raise UserError("weights must be above 0; leave a run out instead")
+    if not math.isfinite(sum(given)):
+        raise UserError(f"weights add up to {sum(given)}: give smaller ones, e.g. --weights 2,1")
     return given
 
 
@@ -182,6 +184,12 @@ def _measured(model: TextClassifier, settings: ClassifierSettings) -> dict[str, 
         results["scores"] = model.notes["scores"] = scores
         return results
     for name, (texts, classes) in held_out(settings).items():
+        odd = next((c for c in classes if c not in model.labels), None)
+        if odd is not None:
+            raise UserError(
+                f"data.label: the class {odd!r} of {name} is none of the runs', which have "
+                f"{shown(model.labels)}: train them again on these data"
+            )
         results[name] = evaluate_classes(model, texts, classes, settings)
     return results
 

@@ -24,6 +24,41 @@ def test_over_methods_by_hand() -> None:
     assert perfect.tau_methods == 1 and perfect.p_methods == pytest.approx(2 / 24)
 
 
+@pytest.mark.parametrize(
+    ("people", "metric", "p"),
+    [
+        ([1, 2, 2], [1, 2, 2], 1 / 3),
+        ([1, 2, 3, 3], [1, 2, 3, 4], 4 / 24),
+        ([1, 2, 3, 3], [1, 2, 3, 3], 2 / 24),
+        ([1, 1, 1, 1, 2], [1, 1, 1, 1, 2], 1 / 5),
+        ([1, 2], [2, 1], 1.0),
+    ],
+)
+def test_p_with_ties_by_hand(people: list[float], metric: list[float], p: float) -> None:
+    """The share of orders of the metric with a tau as far from 0."""
+    found = rank_agreement(
+        texts({str(m): [pair] for m, pair in enumerate(zip(people, metric, strict=True))})
+    )
+    assert found.p_methods == pytest.approx(p)
+
+
+@pytest.mark.parametrize("methods", range(2, 11))
+def test_p_without_ties_is_scipys_exact_one(methods: int) -> None:
+    rng = np.random.default_rng(methods)
+    for _ in range(5):
+        people, metric = rng.permutation(methods), rng.permutation(methods)
+        found = rank_agreement(texts({str(m): [(people[m], metric[m])] for m in range(methods)}))
+        exact = stats.kendalltau(people, metric, method="exact")
+        assert found.tau_methods == pytest.approx(exact.statistic)
+        assert found.p_methods == pytest.approx(exact.pvalue)
+
+
+def test_p_of_many_methods_with_ties_is_scipys() -> None:
+    people = [1, 2, 2, 3, 4, 5, 6, 7, 8]
+    found = rank_agreement(texts({str(m): [(p, m)] for m, p in enumerate(people)}))
+    assert found.p_methods == stats.kendalltau(people, range(9)).pvalue
+
+
 def test_over_texts_with_ties_by_hand() -> None:
     """People 1 1 2 3, metric 1 2 2 3: of 6 pairs one tied in each, 4 concordant: 4 / 5."""
     found = rank_agreement(texts({"a": [(1, 1), (1, 2)], "b": [(2, 2), (3, 3)]}))

@@ -138,3 +138,9 @@ def test_three_classes_take_the_mean_of_one_against_the_rest() -> None:
     y = g.integers(0, 3, 40)
     want = metrics.roc_auc_score(y, p, multi_class="ovr", average="macro")
     assert class_report(p, y.tolist(), np.arange(40))["auc"] == pytest.approx(want)
+
+
+def test_a_constant_has_no_correlation() -> None:
+    """Though the mean of three .1 is not .1."""
+    for x, y in (([0.1] * 3, [1, 2, 3]), ([1, 2, 3], [0.1] * 3), ([0.1] * 3, [0.1] * 3)):
+        assert pearson(x, y) is None and spearman(x, y) is None

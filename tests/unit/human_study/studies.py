@@ -10,7 +10,7 @@ from typing import Any
 
 from tether.reports.rating_form import COLUMNS
 from tether.studies.human.completions import read_completions
-from tether.studies.human.prepare import Design, Prepared, prepare
+from tether.studies.human.prepare import Design, Prepared, prepare, study_id
 
 NASTY = "good </script><script>document.title='owned'</script> <!-- \" ' & \u2028 <b>bold</b>"
 METHODS = ("zqx-one", "zqx-two", "zqx-three")
@@ -46,6 +46,12 @@ def study(
 def read(prepared: Prepared) -> dict[str, Any]:
     key: dict[str, Any] = json.loads(prepared.key.read_text(encoding="utf-8"))
     return key
+
+
+def sealed(prepared: Prepared, key: dict[str, Any]) -> None:
+    """Write `key` as if `prepare` had: its id is that of its content."""
+    key["study"] = study_id(key)
+    prepared.key.write_text(json.dumps(key), encoding="utf-8")
 
 
 def check_answers(unit: dict[str, Any]) -> str:

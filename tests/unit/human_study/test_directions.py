@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.human_study.studies import fill, read
+from tests.unit.human_study.studies import fill, read, sealed
 from tether.config.errors import UserError
 from tether.reports.human_study import parts
 from tether.studies.human.analyse import analyse
@@ -79,12 +79,16 @@ def test_a_key_that_does_not_say_which_are_rewards(tmp_path: Path) -> None:
     done = made(tmp_path)
     key = read(done)
     del key["rewards"]
-    done.key.write_text(json.dumps(key))
+    sealed(done, key)
     found = answered(done, tmp_path)
     ranks = found.axes[0].ranks
     assert ranks["ter"].tau_methods == -1.0 and ranks["ter"].less_is_better is None
     assert ranks["rouge_1"].less_is_better is False
     assert any("does not say whether ter, TER is the metric's value" in n for n in found.notes)
+    # what the note asks for is no change of what the forms were made from
+    done.key.write_text(json.dumps({**read(done), "rewards": []}))
+    again = analyse([tmp_path / "back"], done.key)
+    assert again.axes[0].ranks["ter"].tau_methods == 1.0 and not again.notes
 
 
 def test_one_name_for_opposite_numbers(tmp_path: Path) -> None:

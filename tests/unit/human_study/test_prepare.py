@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.human_study.studies import METHODS, completions, read, study
 from tests.unit.reports.folders import point, sample, write_run
+from tether.cli.human_study import prepare as command
 from tether.config.errors import UserError
 from tether.studies.human.completions import read_completions, shared_prompts
 from tether.studies.human.prepare import Design, prepare
@@ -47,6 +48,53 @@ def test_pairs_are_shown_on_both_sides(tmp_path: Path) -> None:
             assert sides[a, b] + sides[b, a] == 8 and abs(sides[a, b] - sides[b, a]) <= 1
         seen.update(tuple(sorted(u)) for u in units)
     assert len(seen) == 24 * 3 and set(seen.values()) == {2}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sides_are_even_over_the_whole_study(seed: int, tmp_path: Path) -> None:
+    """Odd numbers of each two methods in a form: what is left over is evened out between forms."""
+    design: dict[str, Any] = {"kind": "pairwise", "per_form": 9, "raters": 2, "seed": seed}
+    key = read(study(tmp_path, prompts=27, **design))
+    sides: Counter[tuple[str, str]] = Counter()
+    for units in shown(key).values():
+        mine = Counter((key["texts"][a]["method"], key["texts"][b]["method"]) for a, b in units)
+        assert all(mine[a, b] + mine[b, a] == 3 for a, b in combinations(METHODS, 2))
+        assert all(abs(mine[a, b] - mine[b, a]) == 1 for a, b in combinations(METHODS, 2))
+        sides += mine
+    assert all(sides[a, b] == sides[b, a] == 27 for a, b in combinations(METHODS, 2))
+
+
+@pytest.mark.parametrize(("per_form", "twice"), [(10, False), (20, True)])
+def test_a_prompt_stands_once_in_a_form_of_pairs_up_to_the_number_of_prompts(
+    per_form: int, twice: bool, tmp_path: Path
+) -> None:
+    """4 methods are 6 pairs: 6 forms a round have every prompt once, 3 forms twice."""
+    names = ("a", "b", "c", "d")
+    key = read(study(tmp_path, names, 10, kind="pairwise", per_form=per_form, raters=1))
+    most = [
+        max(Counter(key["texts"][a]["item"] for a, _ in units).values())
+        for units in shown(key).values()
+    ]
+    assert (max(most) > 1) == twice
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--kind pairwise --points 5", "--points would have no effect: pairs are not rated on a"),
+        (
+            "--kind pairwise --ends low,high",
+            "--ends would have no effect: .* or give --kind likert",
+        ),
+        ("--no-equal", "--no-equal would have no effect: it is about pairs; leave it out, or give"),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(words: str, message: str, tmp_path: Path) -> None:
+    sources = completions(tmp_path)
+    with pytest.raises(UserError, match=message):
+        command([*sources, "--out", str(tmp_path / "out"), *words.split()])
+    assert not (tmp_path / "out").exists()
+    assert command([*sources, "--out", str(tmp_path / "out"), "--kind", "pairwise"]) == 0
 
 
 def test_checks_stand_apart_and_never_first(tmp_path: Path) -> None:
@@ -175,6 +223,14 @@ def test_rows_may_name_their_method_and_chats_are_shown(tmp_path: Path) -> None:
     assert "(no text)" in done.forms[0].read_text(encoding="utf-8")
 
 
+def test_a_message_may_have_parts_or_no_content(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "What is "}, {"type": "text", "text": "it?"}]
+    chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": None}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": chat, "completion": "c"}))
+    (prompt,) = read_completions([str(tmp_path / "a.jsonl")])["a"]
+    assert prompt == "user: What is it?\nassistant: "
+
+
 def test_a_judge_may_be_called_like_a_reward(tmp_path: Path) -> None:
     row = sample(4, 0, "x", scores={"score": 2.0, "kind": 3.0}, judges={"kind": 4.0, "own": 5.0})
     (tmp_path / "samples.jsonl").write_text(json.dumps(row))
@@ -196,6 +252,11 @@ def test_a_judge_may_be_called_like_a_reward(tmp_path: Path) -> None:
         (["lacks.jsonl"], "lacks.jsonl:1 has no 'completion'; it has: prompt, text"),
         (["empty.jsonl"], "empty.jsonl holds no completion"),
         (["odd.jsonl"], "odd.jsonl:1: 'scores' is not a mapping"),
+        (["null.jsonl"], "null.jsonl:2: 'completion' is null, which raters cannot be shown: give"),
+        (["words.jsonl"], """words.jsonl:1: 'completion' is ["a"], which raters cannot be shown"""),
+        (["number.jsonl"], "number.jsonl:1: 'prompt' is 5, which raters cannot be shown"),
+        (["parts.jsonl"], """parts.jsonl:1: 'prompt' is [{"role": "user", "content": 5}], which"""),
+        (["run.jsonl"], "run.jsonl:2: 'completion' is null, which raters cannot be shown"),
         (["samples.jsonl@7"], "samples.jsonl has no validation samples of update 7; it has: 0, 4"),
     ],
 )
@@ -211,6 +272,11 @@ def test_sources_that_cannot_be_read(
         "lacks": '{"prompt": "p", "text": "c"}',
         "empty": "\n",
         "odd": '{"prompt": "p", "completion": "c", "scores": [1]}',
+        "null": f'{good}\n{{"prompt": "p", "completion": null}}',
+        "words": '{"prompt": "p", "completion": ["a"]}',
+        "number": '{"prompt": 5, "completion": "c"}',
+        "parts": '{"prompt": [{"role": "user", "content": 5}], "completion": "c"}',
+        "run": "\n".join(json.dumps(sample(0, r, t)) for r, t in enumerate(("x", None))),
         "samples": "\n".join(json.dumps(sample(u, 0, "x")) for u in (0, 4)),
     }
     for name, text in files.items():

@@ -1,15 +1,17 @@
-"""Forms that a spreadsheet program saved again, and raters who type their name twice."""
+"""Forms that a spreadsheet program saved again, raters who type their name twice, edited keys."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.human_study.studies import fill, read, study
+from tests.unit.human_study.studies import METHODS, fill, read, study
 from tests.unit.human_study.test_analyse import by_method
 from tether.config.errors import UserError
 from tether.reports.rating_form import COLUMNS
@@ -111,3 +113,76 @@ def test_files_in_capitals(tmp_path: Path) -> None:
     file = fill(read(done), "form-01", tmp_path / "back", by_method(read(done)))
     file.rename(file.with_suffix(".CSV"))
     assert len(read_sheets([tmp_path / "back"], read_key(done.key))) == 1
+
+
+@pytest.mark.parametrize("design", [{}, {"kind": "pairwise", "equal": False}, {"axes": {"é": "?"}}])
+def test_a_key_as_it_was_written_is_read(design: dict[str, Any], tmp_path: Path) -> None:
+    """White space is not content."""
+    done = study(tmp_path, prompts=6, task="\u2028 ß", **design)
+    key = read_key(done.key)
+    assert key.study == read(done)["study"]
+    for indent in (None, 4):
+        done.key.write_text(json.dumps(read(done), indent=indent))
+        assert read_key(done.key) == key
+
+
+def parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """(what holds it, its name or place) of everything in a key."""
+    for place, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, place
+        if isinstance(inner, dict | list):
+            yield from parts(inner)
+
+
+def test_every_edit_of_a_key_is_refused(tmp_path: Path) -> None:
+    """Whatever is left out or put in another's place, with one line."""
+    done = study(tmp_path, METHODS[:2], prompts=2, per_form=4, raters=1, checks=1)
+    key = read(done)
+    count = sum(1 for _ in parts(key))
+    assert count > 50
+    for n in range(count):
+        for new in (None, "0", 7):
+            edited = read(done)
+            holder, place = list(parts(edited))[n]
+            if new is None:
+                del holder[place]
+            else:
+                holder[place] = new
+            (tmp_path / "edited.json").write_text(json.dumps(edited))
+            with pytest.raises(
+                UserError, match=r"edited\.json (was changed|has format|is not the)"
+            ):
+                read_key(tmp_path / "edited.json")
+
+
+def edits() -> dict[str, Callable[[dict[str, Any]], object]]:
+    first = {name: lambda k, n=name: next(iter(k["texts"].values())).pop(n)
+             for name in ("scores", "method")}  # fmt: skip
+    return {
+        "more failures forgiven": lambda k: k["rule"].update(allowed=2),
+        "allowed as text": lambda k: k["rule"].update(allowed="0"),
+        "methods swapped": lambda k: k["methods"].reverse(),
+        "a method dropped": lambda k: k["methods"].pop(),
+        "a text without scores": first["scores"],
+        "a text without method": first["method"],
+        "a text dropped": lambda k: k["texts"].popitem(),
+        "scores as a list": lambda k: next(iter(k["texts"].values())).update(scores=[1]),
+        "a unit without id": lambda k: k["forms"]["form-01"][0].pop("id"),
+        "rewards named": lambda k: k.update(rewards=["good"]),
+        "rewards dropped": lambda k: k.pop("rewards"),
+        "something new": lambda k: k.update(note="mine"),
+    }
+
+
+@pytest.mark.parametrize("name", edits())
+def test_an_edited_key_changes_no_result(name: str, tmp_path: Path) -> None:
+    done = study(tmp_path, allowed=0)
+    key = read(done)
+    fill(key, "form-01", tmp_path / "back", by_method(key))
+    edits()[name](key)
+    done.key.write_text(json.dumps(key))
+    with pytest.raises(UserError) as e:
+        analyse([tmp_path / "back"], done.key)
+    assert f"key.json was changed since the forms of study '{key['study']}' were made" in str(
+        e.value
+    )

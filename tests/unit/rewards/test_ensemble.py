@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,18 @@ def test_what_cannot_be_normalised_is_refused() -> None:
             ),
             "all scores of test are equal",
         ),
+        (
+            ClassifierReward.of(
+                Fixed(1.0, scores={"test": {"mean": -0.2, "std": 1.6e-8}}), normalise="test"
+            ),
+            r"all scores of test are equal or nearly so \(mean -0.2, standard deviation 1.6e-08\)",
+        ),
+        (
+            ClassifierReward.of(
+                Fixed(1.0, scores={"test": {"mean": 1e6, "std": 0.5}}), normalise="test"
+            ),
+            "equal or nearly so",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             reward.prepare()
@@ -118,3 +131,17 @@ def test_members_of_two_kinds_are_refused() -> None:
     mixed = [ClassifierReward.of(Fixed(1.0)), ClassifierReward.of(Classes(1.0))]
     with pytest.raises(UserError, match="set output: logit"):
         EnsembleReward.of(mixed).prepare()
+
+
+@pytest.mark.parametrize("again", ["runs/a/", "./runs/a", "runs/a/classifier", "runs/b/../a"])
+def test_a_path_in_two_spellings_stands_twice(
+    again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        folder = tmp_path / "runs" / name / "classifier"
+        folder.mkdir(parents=True)
+        (folder / "classifier.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="stands twice"):
+        EnsembleReward(paths=["runs/a", again]).check()
+    EnsembleReward(paths=["runs/a", "runs/b"]).check()

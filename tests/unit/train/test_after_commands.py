@@ -196,6 +196,7 @@ def test_unlike_runs_are_refused(world: Path, plain: Path, tmp_path: Path) -> No
         ({"weights": [1.0]}, "1 weights for 2 runs"),
         ({"weights": [1.0, 0.0]}, "weights must be above 0"),
         ({"weights": [1.0, float("nan")]}, "weights must be above 0"),
+        ({"weights": [1e308, 1e308]}, "no finite sum"),
         ({"share": 1.5}, "the share is 1.5"),
     ):
         with pytest.raises(UserError, match=message):

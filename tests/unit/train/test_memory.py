@@ -120,8 +120,9 @@ def test_status_of_the_command(
 
 def test_of_a_classifier() -> None:
     said = r"allocate 2.00 GiB.*a smaller --microbatch \(now 32\).*; c$"
-    with pytest.raises(OutOfMemory, match=said), enough(ClassifierSettings(), lambda: "c"):
+    with pytest.raises(OutOfMemory, match=said) as e, enough(ClassifierSettings(), lambda: "c"):
         raise torch.OutOfMemoryError(CUDA)
+    assert "checkpointing" not in str(e.value)  # a learned reward keeps its activations
 
 
 def test_what_it_was_raised_from_counts() -> None:

@@ -1,13 +1,15 @@
 """Who rates what: an equitable edge colouring of items and forms.
 
-Every form gets the same number of texts and of each method, give or take one, and no rater sees a
-prompt twice where there are at least as many forms as methods.
+Every form gets the same number of texts and of each kind, give or take one, and no prompt twice
+where there are at least as many forms as kinds: methods, or pairs of methods, of which six have
+fifteen.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 
 
 def spread(items: int, kinds: int, forms: int, rng: random.Random) -> list[list[int]]:
@@ -47,7 +49,44 @@ def spread(items: int, kinds: int, forms: int, rng: random.Random) -> list[list[
     return out
 
 
-def _colour(edges: Sequence[tuple[int, tuple[int, int]]], colours: int) -> list[int]:
+def sides(forms: Sequence[Sequence[int]], rng: random.Random) -> list[list[bool]]:
+    """Which units are turned round: half of each kind in a form, of each kind in all forms, and of
+    all kinds in a form, each give or take one.
+
+    Units of one kind in one form take turns two by two. What is left over, at most one for a kind
+    and form, are the edges of a bipartite graph, whose vertices are split in twos: an edge
+    colouring with two colours gives each of the two its own.
+
+    Args:
+        forms: kinds of the units of each form.
+    """
+    out = [[False] * len(kinds) for kinds in forms]
+    left: list[tuple[int, int, int]] = []  # kind, form, place of its unit
+    for form, kinds in enumerate(forms):
+        places: dict[int, list[int]] = {}
+        for place, kind in enumerate(kinds):
+            places.setdefault(kind, []).append(place)
+        for kind, mine in places.items():
+            rng.shuffle(mine)
+            for place in mine[: len(mine) // 2]:
+                out[form][place] = True
+            if len(mine) % 2:
+                left.append((kind, form, mine[-1]))
+    rng.shuffle(left)  # decides which are split off together
+    of_kind: Counter[int] = Counter()
+    of_form: Counter[int] = Counter()
+    edges = []
+    for kind, form, _ in left:
+        edges.append(((kind, of_kind[kind] // 2), (form, of_form[form] // 2)))
+        of_kind[kind] += 1
+        of_form[form] += 1
+    turned = rng.randrange(2)
+    for (_, form, place), colour in zip(left, _colour(edges, 2), strict=True):
+        out[form][place] = colour == turned
+    return out
+
+
+def _colour(edges: Sequence[tuple[Hashable, Hashable]], colours: int) -> list[int]:
     """Proper edge colouring by alternating paths. No vertex has more edges than `colours`."""
     at: dict[object, list[int | None]] = {}
     colour = [-1] * len(edges)
@@ -63,7 +102,7 @@ def _colour(edges: Sequence[tuple[int, tuple[int, int]]], colours: int) -> list[
 
 
 def _flip(
-    edges: Sequence[tuple[int, tuple[int, int]]],
+    edges: Sequence[tuple[Hashable, Hashable]],
     at: dict[object, list[int | None]],
     colour: list[int],
     start: tuple[str, object],

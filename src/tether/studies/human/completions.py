@@ -12,6 +12,7 @@ from typing import Any
 
 from tether.config.errors import UserError
 from tether.records import read_lines
+from tether.rewards.batch import text_of
 
 Pool = dict[str, dict[str, list["Completion"]]]
 """method -> prompt -> its completions: several where there are several seeds or samples."""
@@ -96,7 +97,7 @@ def _read(path: Path, name: str | None, update: int | None) -> Iterator[tuple[st
     if not rows:
         raise UserError(f"{path} holds no completion")
     if _is_sample(rows[0][1]):
-        yield from _samples(path, name or _method_of_run(path), update, [r for _, r in rows])
+        yield from _samples(path, name or _method_of_run(path), update, rows)
         return
     if update is not None:
         raise UserError(f"{path} is not the samples of a run: it has no update {update}")
@@ -128,24 +129,24 @@ def _is_sample(row: Mapping[str, Any]) -> bool:
 
 
 def _samples(
-    path: Path, method: str, update: int | None, rows: Sequence[dict[str, Any]]
+    path: Path, method: str, update: int | None, rows: Sequence[tuple[int, dict[str, Any]]]
 ) -> Iterator[tuple[str, Completion]]:
     """Validation samples of one update, as exported; after a weight event, the side after it."""
     mine = [
-        r
-        for r in rows
+        (number, r)
+        for number, r in rows
         if r.get("split", "validation") == "validation" and r.get("side") != "before"
     ]
-    agents = sorted({str(r.get("agent", "")) for r in mine})
+    agents = sorted({str(r.get("agent", "")) for _, r in mine})
     if len(agents) > 1:
         raise UserError(
             f"{path} holds samples of {len(agents)} agents ({', '.join(agents)}), whose texts are "
             "not of one method: write the lines of one agent to a file and give METHOD=FILE"
         )
     # a masked policy is two policies, and what is reported of it is the exported one
-    exported = [r for r in mine if r.get("policy", "exported") == "exported"]
+    exported = [(n, r) for n, r in mine if r.get("policy", "exported") == "exported"]
     masked = len(exported) < len(mine)
-    updates = sorted({int(r["update"]) for r in exported})
+    updates = sorted({int(r["update"]) for _, r in exported})
     if not updates:
         raise UserError(f"{path} has no validation samples of the policy as exported")
     if update is None:
@@ -153,9 +154,9 @@ def _samples(
     if update not in updates:
         have = ", ".join(map(str, updates))
         raise UserError(f"{path} has no validation samples of update {update}; it has: {have}")
-    for row in exported:
+    for number, row in exported:
         if int(row["update"]) == update:
-            one = _completion(row, f"{path}, update {update}")
+            one = _completion(row, f"{path}:{number}")
             yield method, replace(one, of_run=True, unmasked=masked)
 
 
@@ -183,16 +184,34 @@ def _completion(row: Mapping[str, Any], where: str) -> Completion:
             if _is_number(value):
                 # a judge may be called like a reward
                 scores[f"{family}.{name}" if name in scores else str(name)] = float(value)
-    return Completion(_shown(row["prompt"]), _shown(row["completion"]), scores)
+    prompt, text = (_shown(row[k], f"{where}: '{k}'") for k in ("prompt", "completion"))
+    return Completion(prompt, text, scores)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, where: str) -> str:
     """Text, or a chat as `role: content` lines; half a surrogate pair cannot be written to a
     file."""
-    if isinstance(value, list):
-        value = "\n".join(f"{m.get('role', '')}: {m.get('content', '')}" for m in value)
-    return str(value).encode("utf-8", "replace").decode()
+    if isinstance(value, list) and all(map(_is_message, value)):
+        value = "\n".join(f"{m.get('role', '')}: {text_of([m])}" for m in value)
+    if not isinstance(value, str):
+        raise UserError(
+            f"{where} is {json.dumps(value)[:60]}, which raters cannot be shown: give text or a "
+            "list of chat messages"
+        )
+    return value.encode("utf-8", "replace").decode()
+
+
+def _is_message(value: object) -> bool:
+    """A call of a tool has no content."""
+    if not isinstance(value, dict):
+        return False
+    content = value.get("content")
+    return (
+        content is None
+        or isinstance(content, str)
+        or (isinstance(content, list) and all(isinstance(part, dict) for part in content))
+    )

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +20,7 @@ from tether.config.directions import less_is_better
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
 from tether.reports.rating_form import form_page
-from tether.studies.human.balance import spread
+from tether.studies.human.balance import sides, spread
 from tether.studies.human.completions import Completion, Pool, shared_prompts
 
 FORMAT = 1
@@ -104,7 +104,7 @@ def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
     _enough(min(map(len, sheets)), design)
     key = _key(texts, list(pool), sheets, design, rng)
     key["rewards"] = rewards
-    key["study"] = hashlib.sha256(_json(key).encode()).hexdigest()[:12]
+    key["study"] = study_id(key)
     pages = {name: form_page(_form(key, name)) for name in key["forms"]}
     for name, text in pages.items():
         write_whole(folder / FORMS / f"{name}.html", text)
@@ -118,6 +118,12 @@ def prepare(pool: Pool, design: Design, folder: Path) -> Prepared:
         per_form=(min(sizes), max(sizes)),
         notes=_notes(pool, shared, prompts, texts, same),
     )
+
+
+def study_id(key: Mapping[str, Any]) -> str:
+    """Of all that the key says but the id itself; forms and answers carry it."""
+    said = {k: v for k, v in key.items() if k != "study"}
+    return hashlib.sha256(_json(said).encode()).hexdigest()[:12]
 
 
 def check(design: Design, folder: Path) -> None:
@@ -225,23 +231,21 @@ def _sheets(
 
     Each of `raters` rounds deals all units to forms of its own, so nobody rates a text twice.
     """
-    sheets: list[list[tuple[str, ...]]] = []
+    dealt: list[list[tuple[int, int]]] = []
     for _ in range(design.raters):
-        dealt: list[list[tuple[int, int]]] = [[] for _ in range(forms)]
+        of_round: list[list[tuple[int, int]]] = [[] for _ in range(forms)]
         for i, row in enumerate(spread(items, kinds, forms, rng)):
             for k, form in enumerate(row):
                 if (i, k) in units:
-                    dealt[form].append((k, i))
-        for mine in dealt:
-            # kind by kind in turn: of each kind, and of all, half are turned round
-            turned = rng.random() < 0.5
-            shown = []
-            for k, i in sorted(mine):
-                shown.append(units[i, k][::-1] if turned else units[i, k])
-                turned = not turned
-            rng.shuffle(shown)
-            sheets.append(shown)
-    return [s for s in sheets if s]
+                    of_round[form].append((i, k))
+        dealt += [mine for mine in of_round if mine]
+    sheets: list[list[tuple[str, ...]]] = []
+    turned = sides([[k for _, k in mine] for mine in dealt], rng)
+    for mine, turns in zip(dealt, turned, strict=True):
+        shown = [units[u][::-1] if turn else units[u] for u, turn in zip(mine, turns, strict=True)]
+        rng.shuffle(shown)
+        sheets.append(shown)
+    return sheets
 
 
 def _key(

@@ -16,7 +16,7 @@ from typing import Any
 from tether.config.errors import UserError
 from tether.reports.rating_form import COLUMNS
 from tether.studies.delimited import read_lines
-from tether.studies.human.prepare import FORMAT
+from tether.studies.human.prepare import FORMAT, study_id
 
 _WHOLE = re.compile(r"^(\d+)[.,]0+$")
 """A whole number as spreadsheet programs may write it: 4.0."""
@@ -71,13 +71,18 @@ class Checked:
 
 
 def read_key(path: Path) -> Key:
-    """Raises UserError: no such file, or not a key of this format."""
+    """Raises UserError: no such file, not a key of this format, or changed since it was written."""
     if not path.is_file():
         raise UserError(f"there is no key '{path}': give --key, the key.json that prepare wrote")
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] != FORMAT:
             raise UserError(f"{path} has format {raw['format']}; this version reads {FORMAT}")
+        if not _as_written(raw):
+            raise UserError(
+                f"{path} was changed since the forms of study '{raw['study']}' were made: give the "
+                "key.json that prepare wrote, as it was"
+            )
         likert = raw["kind"] == "likert"
         pairs = ("A", "equal", "B") if raw["equal"] else ("A", "B")
         return Key(
@@ -98,6 +103,12 @@ def read_key(path: Path) -> Key:
         if isinstance(e, UserError):
             raise
         raise UserError(f"{path} is not the key of a human study: {e!r}") from e
+
+
+def _as_written(raw: dict[str, Any]) -> bool:
+    """Is the content that of its id? An earlier version wrote no `rewards`: those may be added."""
+    before = {k: v for k, v in raw.items() if k != "rewards"}
+    return raw["study"] in (study_id(raw), study_id(before))
 
 
 def read_sheets(paths: Sequence[Path], key: Key) -> list[Sheet]:
