@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,83 +10,36 @@ import pytest
 from rich.console import Console
 
 from tests.runs_for_tests import make_world, settings
+from tests.unit.studies import crowded
 from tether.config.errors import OUT_OF_MEMORY
-from tether.config.settings import dump
-from tether.config.text_values import write_yaml
 from tether.studies import crowding, workers
 from tether.studies.crowding import Slots
-from tether.studies.workers import Job, run_jobs
 
 GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 OTHER = {"CUDA_VISIBLE_DEVICES": "1"}
 
-WORKER = '''
-"""A run on a device on which ROOM units fit at once; it takes 1, or what its name ends with."""
-import os, sys, time
-from pathlib import Path
-from tether.config.text_values import read_yaml, write_yaml
-from tether.records import line
-
-config = read_yaml(sys.argv[-1])
-folder = Path(config["root"]) / config["name"]
-folder.mkdir(parents=True)
-write_yaml(folder / "config.yaml", config)
-taken = Path(os.environ["TAKEN"])
-size = int(config["name"].rpartition("-")[2])
-mine = [taken / f"{os.getpid()}-{i}" for i in range(size)]
-for f in mine:
-    f.touch()
-with open(taken.with_name("starts"), "a") as log:
-    print(config["name"], file=log)
-code = 3
+RUN = """
+# on a device on which ROOM units fit at once; it takes as many as its name ends with
+mine = begins(int(config["name"].rpartition("-")[2]))
+fits = True
 for _ in range(12):
     time.sleep(0.03)
-    if len(list(taken.iterdir())) > int(os.environ["ROOM"]):
+    fits = fits and len(list(taken.iterdir())) <= int(os.environ["ROOM"])
+    if not fits:
         break
-else:
-    (folder / "record.jsonl").write_text(line("end", updates=1, counts={}, notes={}) + "\\n")
-    code = 0
-for f in mine:
-    f.unlink()
-if code:
-    print("tether: cuda:0 is out of memory", file=sys.stderr)
-sys.exit(code)
-'''
+ends(mine, fits)
+"""
 
 
 @pytest.fixture
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "worker.py"
-    file.write_text(WORKER)
-    (tmp_path / "taken").mkdir()
-    monkeypatch.setattr(workers, "TETHER", (sys.executable, str(file)))
-    monkeypatch.setattr(workers, "PAUSE", 0.01)
-    monkeypatch.setattr(workers, "_warm", lambda *_: None)
-    monkeypatch.setenv("PYTHONPATH", str(Path(workers.__file__).parents[2]))
-    monkeypatch.setenv("TAKEN", str(tmp_path / "taken"))
+    crowded.stand_in(tmp_path, RUN, monkeypatch)
     return tmp_path
 
 
 def run(folder: Path, *names: str, workers: int) -> tuple[str, dict[str, object], list[str]]:
-    """What was said, the failures, and the runs in the order in which they were begun."""
     base = settings(make_world(folder / "world"), root=str(folder / "runs"))
-    made = []
-    for name in names:
-        job = Job(
-            name, "m", 0, replace(base, name=name), folder / "runs" / name,
-            folder / f"{name}.yaml", folder / f"{name}.log",
-        )  # fmt: skip
-        write_yaml(job.config, dump(job.settings))
-        made.append(job)
-    out = io.StringIO()
-    (folder / "study").mkdir()
-    run_jobs(
-        made, folder / "study", workers=workers, per_device=1, retry=False,
-        console=Console(file=out, width=200),
-    )  # fmt: skip
-    file = folder / "study" / "failures.json"
-    failures = json.loads(file.read_text()) if file.is_file() else {}
-    return out.getvalue(), failures, (folder / "starts").read_text().split()
+    return crowded.study(folder, base, names, workers=workers, per_device=1)
 
 
 def test_those_that_do_not_fit_begin_again(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
-import sys
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +14,12 @@ import pytest
 from rich.console import Console
 
 from tests.runs_for_tests import make_world, settings
+from tests.unit.studies import crowded
 from tether.config.errors import OUT_OF_MEMORY
-from tether.config.settings import dump
-from tether.config.text_values import write_yaml
 from tether.studies import devices, regain, workers
 from tether.studies.crowding import Slots
 from tether.studies.devices import free_memory
 from tether.studies.regain import EVERY, MORE, SHARE, Regain
-from tether.studies.workers import Job, run_jobs
 
 GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 GIB = 2**30
@@ -231,44 +227,24 @@ def test_no_answer_is_no_error(error: Exception, monkeypatch: pytest.MonkeyPatch
     assert free_memory("0") is None
 
 
-WORKER = '''
-"""A run of a unit on a device whose units another program shares at first."""
-import os, sys, time
-from pathlib import Path
-from tether.config.text_values import read_yaml, write_yaml
-from tether.records import line
-
-config = read_yaml(sys.argv[-1])
-folder = Path(config["root"]) / config["name"]
-folder.mkdir(parents=True)
-write_yaml(folder / "config.yaml", config)
-taken = Path(os.environ["TAKEN"])
-mine = taken / str(os.getpid())
-mine.touch()
-starts = taken.with_name("starts")
-with open(starts, "a") as log:
-    print(config["name"], file=log)
+RUN = """
+# of a unit, on a device whose units another program shares at first
+mine = begins(1)
 while len(starts.read_text().split()) < 5:  # the first five are there together
     time.sleep(0.01)
 time.sleep(0.2)
 fits = len(list(taken.iterdir())) <= int(Path(os.environ["ROOM"]).read_text())
 if fits:
-    (folder / "timing.jsonl").write_text(f'{{"peak_bytes": {2**30 // 2}}}\\n')
+    (folder / "timing.jsonl").write_text(f'{{"peak_bytes": {2**29}}}\\n')
     time.sleep(0.3)
-    (folder / "record.jsonl").write_text(line("end", updates=1, counts={}, notes={}) + "\\n")
-mine.unlink()
-if not fits:
-    print("tether: cuda:0 is out of memory", file=sys.stderr)
-sys.exit(0 if fits else 3)
-'''
+ends(mine, fits)
+"""
 
 
 def test_a_study_uses_the_room_that_another_program_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, taken, room = tmp_path / "worker.py", tmp_path / "taken", tmp_path / "room"
-    file.write_text(WORKER)
-    taken.mkdir()
+    taken, room = crowded.stand_in(tmp_path, RUN, monkeypatch), tmp_path / "room"
     room.write_text("2")
 
     def free(device: str) -> int:
@@ -277,32 +253,16 @@ def test_a_study_uses_the_room_that_another_program_leaves(
             room.write_text("6")
         return (int(room.read_text()) - len(list(taken.iterdir()))) * GIB
 
-    monkeypatch.setattr(workers, "TETHER", (sys.executable, str(file)))
-    monkeypatch.setattr(workers, "PAUSE", 0.01)
     monkeypatch.setattr(regain, "EVERY", 0.02)
     monkeypatch.setattr(regain, "MORE", GIB // 4)
     monkeypatch.setattr(regain, "free_memory", free)
     monkeypatch.setattr(devices, "visible_devices", lambda: ["0"])
-    monkeypatch.setenv("PYTHONPATH", str(Path(workers.__file__).parents[2]))
-    monkeypatch.setenv("TAKEN", str(taken))
     monkeypatch.setenv("ROOM", str(room))
     base = settings(make_world(tmp_path / "world"), root=str(tmp_path / "runs"))
     base = replace(base, model=replace(base.model, device="cuda"))
-    made = []
-    for i in range(12):
-        job = Job(
-            f"r{i}", "m", 0, replace(base, name=f"r{i}"), tmp_path / "runs" / f"r{i}",
-            tmp_path / f"r{i}.yaml", tmp_path / f"r{i}.log",
-        )  # fmt: skip
-        write_yaml(job.config, dump(job.settings))
-        made.append(job)
-    out = io.StringIO()
-    (tmp_path / "study").mkdir()
-    run_jobs(
-        made, tmp_path / "study", workers=None, per_device=5, retry=False,
-        console=Console(file=out, width=200),
-    )  # fmt: skip
-    said = out.getvalue()
+    names = [f"r{i}" for i in range(12)]
+    said, failures, starts = crowded.study(tmp_path, base, names, workers=None, per_device=5)
+    assert failures == {} and len(starts) > 12
     assert "FAILED" not in said and "12 of 12 runs" in said
     assert "begins again" in said and "GPU 0 has " in said
     assert "3 run at a time from now on" in said.partition("GPU 0 has ")[2]
