@@ -97,7 +97,8 @@ class TaskDefinition(ABC):
         """
 
     def trains(self, example: Example) -> bool:
-        """Whether an example of the training split is used."""
+        """Whether an example of the training split trains. Asked when rows for validation and test
+        are held out of it, which are then the same whatever trains."""
         return True
 
     def aliases(self, split: str) -> tuple[str, ...]:

@@ -35,12 +35,19 @@ def splits(
     """`train`, `validation`, `test` -> rows and their numbers (from 1) in their source.
 
     Each source is shuffled by `settings.seed`; from the training source test rows, then validation
-    rows are held out where no split of their own is named; `settings.limit` then cuts the training
-    rows, `caps` any split. No row is in two splits. columns: setting -> column that must be there,
-    instead of those that `settings` names. Raises UserError.
+    rows are held out where no split of their own is named; then a task leaves out training rows
+    that it does not train on, `settings.limit` cuts the training rows, and `caps` any split. No row
+    is in two splits. columns: setting -> column that must be there, instead of those that
+    `settings` names. Raises UserError.
     """
     found = _divided(source_of(settings, columns), caps)
     return {name: (rows.table, rows.numbers) for name, rows in found.items()}
+
+
+def noted(settings: DataSettings, caps: Mapping[str, int | None] | None = None) -> dict[str, Rows]:
+    """As `splits`, with what a run's record notes of each: counts, and for a task `sha256`, the
+    hash of the split's prompts and references before it is cut. Raises UserError."""
+    return _divided(source_of(settings), caps)
 
 
 def check_rows(
@@ -88,7 +95,7 @@ def _divided(source: Source, caps: Mapping[str, int | None] | None) -> dict[str,
             other = source.read(name)
             g = generator("split", settings.seed)
             found[name] = other.take(torch.randperm(len(other), generator=g).tolist())
-    found["train"] = rows.take(order)
+    found["train"] = source.used(rows.take(order))
     if rows.keys is not None:
         found = _apart(found)
     found["train"] = source.trained(found["train"]).cut(settings.limit)

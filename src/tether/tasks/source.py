@@ -38,6 +38,8 @@ class Rows:
     keys: list[str] | None = None
     """What makes two rows the same; None = nobody says."""
     notes: dict[str, Any] = field(default_factory=dict)
+    trains: list[bool] | None = None
+    """Which rows a task trains on; None = all."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -46,7 +48,8 @@ class Rows:
         """Some rows, by position."""
         table = {k: [v[i] for i in at] for k, v in self.table.items()}
         keys = None if self.keys is None else [self.keys[i] for i in at]
-        return Rows(table, [self.numbers[i] for i in at], keys, self.notes)
+        trains = None if self.trains is None else [self.trains[i] for i in at]
+        return Rows(table, [self.numbers[i] for i in at], keys, self.notes, trains)
 
     def cut(self, most: int | None) -> Rows:
         """The first rows."""
@@ -101,8 +104,12 @@ class Source:
         table = self._table(name or "")
         return Rows(table, list(range(1, size(table) + 1)))
 
+    def used(self, rows: Rows) -> Rows:
+        """Training rows that train, of those that are left when others are held out."""
+        return rows
+
     def trained(self, rows: Rows) -> Rows:
-        """What trains of the training rows."""
+        """The same as they train: a row may become several."""
         return rows
 
     def _table(self, name: str, extra: Iterable[str] = ()) -> Table:
@@ -192,8 +199,21 @@ class TaskSource(Source):
             )
         return rows
 
+    def used(self, rows: Rows) -> Rows:
+        """Rows that the task trains on. Raises UserError where there is none."""
+        at = [i for i, used in enumerate(rows.trains or ()) if used]
+        if rows.trains is None or len(at) == len(rows):
+            return rows
+        notes = {**rows.notes, "dropped_not_for_training": len(rows) - len(at)}
+        if not at:
+            raise UserError(
+                f"data.path {self.settings.path}: the task {self.kind} trains on none of the "
+                f"{len(rows)} rows of the train split that are not held out"
+            )
+        return replace(rows.take(at), notes=notes)
+
     def trained(self, rows: Rows) -> Rows:
-        """Rows that the task trains on; each reference on its own where it says so."""
+        """Each reference on its own, where the task says so."""
         if not self.task.one_row_a_reference:
             return rows
         at = [i for i, refs in enumerate(rows.table["references"]) for _ in refs]
@@ -214,11 +234,7 @@ class TaskSource(Source):
         _check_text(raw, made)
         notes = Counter(f"dropped_{e.dropped}" for e in made if e.dropped)
         found = [e for e in made if not e.dropped]
-        if split == "train":
-            used = [e for e in found if self.task.trains(e)]
-            notes["dropped_not_for_training"] = len(found) - len(used)
-            found = used
-        told = {k: n for k, n in notes.items() if n}
+        told: dict[str, Any] = dict(notes)
         if not found:
             why = f": {', '.join(f'{k} {n}' for k, n in told.items())}" if told else ""
             raise UserError(
@@ -228,7 +244,11 @@ class TaskSource(Source):
         kept = [e for e in found if e.references]
         if len(kept) < len(found):
             told["dropped_without_reference"] = len(found) - len(kept)
-        return replace(_table_of(kept), notes=told) if kept else None
+        if not kept:
+            return None
+        # of the training split rows may be held out, which are the same whatever trains
+        trains = [self.task.trains(e) for e in kept] if split == "train" else None
+        return replace(_table_of(kept), notes=told, trains=trains)
 
     def _raw(self, split: str) -> list[tuple[int, Row]]:
         """(number, row) of one split, after checking the columns that the task reads."""

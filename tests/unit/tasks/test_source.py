@@ -122,6 +122,30 @@ def test_the_first_reference_trains_and_all_are_kept(tmp_path: Path) -> None:
     assert task.notes["rows_of_references"] == 2
 
 
+@pytest.mark.parametrize("more", [{"positive_only": True}, {"one_row_a_reference": True}, {}])
+def test_held_out_rows_are_the_same_whatever_trains(more: dict[str, Any], tmp_path: Path) -> None:
+    reviews = [{"text": f"one {i} two {i}", "label": i % 2} for i in range(40)]
+    path = write(tmp_path / "imdb.jsonl", reviews)
+    held = {"validation_rows": 8, "test_rows": 6}
+    plain = splits(settings(path, "imdb", **held))
+    limit = None if more else 5
+    found = splits(settings(path, {"kind": "imdb", **more}, limit=limit, **held))
+    for name in ("validation", "test"):
+        assert found[name] == plain[name] and {0, 1} == set(found[name][0]["label"])
+    kept = [n for n in plain["train"][1] if not more.get("positive_only") or n % 2 == 0]
+    assert found["train"][1] == kept[:limit]  # odd reviews are positive, rows count from 1
+    record = load(settings(path, {"kind": "imdb", **more}, **held))
+    assert record["train"].notes.get("dropped_not_for_training", 0) == 26 - len(kept)
+    assert "dropped_not_for_training" not in record["validation"].notes
+
+
+def test_a_task_that_trains_on_no_row_that_is_left(tmp_path: Path) -> None:
+    reviews = [{"text": f"one {i} two {i}", "label": 0} for i in range(9)]
+    path = write(tmp_path / "imdb.jsonl", reviews)
+    with pytest.raises(UserError, match="imdb trains on none of the 6 rows of the train split tha"):
+        splits(settings(path, {"kind": "imdb", "positive_only": True}, validation_rows=3))
+
+
 def test_one_file_with_a_column_split(tmp_path: Path) -> None:
     rows = [{"split": s, **pair(i)} for i, s in enumerate(["train", "train", "dev", "test"])]
     path = write(tmp_path / "all.jsonl", rows)
