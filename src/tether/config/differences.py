@@ -15,11 +15,16 @@ LONGEST = 60
 ABSENT = object()
 
 
-def differences(there: Mapping[str, Any], wanted: Mapping[str, Any] | Settings) -> dict[str, str]:
-    """Dotted path -> `a there, b now`, in order; a run's name and folder do not count."""
+def differences(
+    there: Mapping[str, Any],
+    wanted: Mapping[str, Any] | Settings,
+    words: tuple[str, str] = ("there", "now"),
+) -> dict[str, str]:
+    """Dotted path -> `a there, b now`, in order; a run's name and folder do not count. words: what
+    stands behind the two values."""
     new = plain(wanted if isinstance(wanted, Mapping) else dump(wanted))
     return {
-        path: f"{_shown(a)} there, {_shown(b)} now"
+        path: f"{_shown(a)} {words[0]}, {_shown(b)} {words[1]}"
         for path, a, b in _unequal(plain(dict(there)), new)
         if path not in PLACE_ONLY
     }

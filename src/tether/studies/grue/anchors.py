@@ -97,6 +97,22 @@ def given(settings: RunSettings) -> list[Prompt]:
     return prompts_given(settings.data, load_tokenizer(settings.model), *found["test"])
 
 
+def given_again(settings: RunSettings, rows: Examples) -> list[Prompt] | None:
+    """The prompts of examples that are there, as the model of a run that has finished was given
+    them. None where nobody knows: only a model says what its positions leave, or the run is
+    measured where its tokenizer is not."""
+    data = settings.data
+    if data.too_long == "error":
+        return list(rows.prompts)
+    if data.max_prompt_tokens is None:
+        return None
+    try:
+        tokenizer = load_tokenizer(settings.model)
+    except (UserError, OSError):
+        return None
+    return prompts_given(data, tokenizer, rows.columns, list(range(1, len(rows) + 1)))
+
+
 def check_cuts(task: str, entries: Sequence[Entry], runs: Iterable[DataSettings]) -> None:
     """Where metrics read prompts as models are given them, that is one cut for all runs of a task,
     and known before any.

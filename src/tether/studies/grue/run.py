@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tether.studies.grue.cells import RAW, Cell, Plan, free_cells, jobs, setting
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
 from tether.studies.grue.metrics import Entry, entries
+from tether.studies.grue.same_examples import check_record, check_same
 from tether.studies.grue.terms import OWN, TASKS, Terms, house, joined
 from tether.studies.grue.terms import read as read_terms
 from tether.studies.own_settings import refuse_own
@@ -68,6 +69,8 @@ class Ready:
     anchors: Sequence[Anchor]
     examples: anchoring.Examples
     stamp: str
+    splits: Mapping[str, str] = field(default_factory=dict)
+    """Validation and test split -> hash that the records of all cells have of it."""
 
 
 def main(
@@ -95,7 +98,7 @@ def main(
     plan, made = planned(asked, only)
     free = jobs(plan, free_cells(plan, [cell for cell, _ in made]))
     _check([*made, *free])
-    ready = _declared(plan, made, asked, console)
+    ready = _declared(plan, made, free, asked, console)
     for _, job in [*made, *free]:
         job.config.parent.mkdir(parents=True, exist_ok=True)
         write_yaml(job.config, dump(job.settings))
@@ -146,7 +149,8 @@ def measure_finished(
     plan, made = planned(asked, only)
     if not any(finished(job.folder) for _, job in made):
         raise UserError(f"{plan.folder} has no finished cell of this benchmark to measure")
-    failed = measure(made, _declared(plan, made, asked, console))
+    free = jobs(plan, free_cells(plan, [cell for cell, _ in made]))
+    failed = measure(made, _declared(plan, made, free, asked, console))
     _record(plan.folder, made, failed, console)
     return plan.folder, not failed
 
@@ -162,13 +166,16 @@ def planned(
 
 
 def _declared(
-    plan: Plan, made: Sequence[tuple[Cell, Job]], asked: Asked, console: Console
+    plan: Plan,
+    made: Sequence[tuple[Cell, Job]],
+    free: Sequence[tuple[Cell, Job]],
+    asked: Asked,
+    console: Console,
 ) -> dict[str, Ready]:
     """The anchors of every task, and the benchmark in `grue.json`."""
-    ready = prepare(plan, made, console)
+    ready = prepare(plan, made, console, free)
     stamps = {task: r.stamp for task, r in ready.items()}
-    free = free_cells(plan, [cell for cell, _ in made])
-    declare(plan, made, stamps, asked.primary, asked.margin, free)
+    declare(plan, made, stamps, asked.primary, asked.margin, [cell for cell, _ in free])
     return ready
 
 
@@ -320,14 +327,22 @@ def _check(made: Sequence[tuple[Cell, Job]]) -> None:
             check_data(job.settings, parts)
 
 
-def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> dict[str, Ready]:
-    """The anchors of every task, told where one is dropped. Raises UserError."""
+def prepare(
+    plan: Plan,
+    made: Sequence[tuple[Cell, Job]],
+    console: Console,
+    free: Sequence[tuple[Cell, Job]] = (),
+) -> dict[str, Ready]:
+    """The anchors of every task, told where one is dropped. free: runs that measure what costs no
+    training. Raises UserError, also where cells of a task have other examples."""
     found = {}
     for task in plan.tasks:
-        job = next(j for c, j in made if c.task == task)
+        mine = [j for c, j in made if c.task == task]
+        job = mine[0]
         listed = entries(task, plan.terms[task], plan.rewards)
-        of_task = [j.settings.data for c, j in made if c.task == task]
-        anchoring.check_cuts(task, listed, of_task)
+        anchoring.check_cuts(task, listed, [j.settings.data for j in mine])
+        choosing = [j for c, j in made if c.task == task and tuned(plan, task, c.method)]
+        splits = check_same([*mine, *(j for c, j in free if c.task == task)], choosing)
         rows = anchoring.examples(job.settings)
         given = partial(anchoring.given, job.settings)
         kept = anchoring.store(plan.folder, task, listed, rows, given)
@@ -337,7 +352,7 @@ def prepare(plan: Plan, made: Sequence[tuple[Cell, Job]], console: Console) -> d
                 console.print(said, markup=False, highlight=False)
         file = plan.folder / anchoring.FOLDER / f"{task}.json"
         stamp = str(read_mapping(file, RECOMPUTE, "sha256")["sha256"])
-        found[task] = Ready(listed, kept, rows, stamp)
+        found[task] = Ready(listed, kept, rows, stamp, splits)
     return found
 
 
@@ -348,7 +363,10 @@ def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> dic
         r = ready[cell.task]
         try:
             if finished(job.folder):
-                scoring.score(job.folder, cell, r.entries, r.anchors, r.examples, r.stamp)
+                check_record(job.folder, r.splits)
+                given = cache(partial(anchoring.given_again, job.settings, r.examples))
+                rest = (r.entries, r.anchors, r.examples, r.stamp, given)
+                scoring.score(job.folder, cell, *rest)
             else:
                 has_end(job.folder)  # raises where the record is damaged
         except Damaged as e:

@@ -9,7 +9,7 @@ metric of each of these weights, and its value without each group of examples
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from tether.reports.grue.results import SCORES, scores_of
 from tether.studies.grue.anchors import Examples, value_of, with_parts
 from tether.studies.grue.cells import Cell
 from tether.studies.grue.metrics import Entry
+from tether.studies.grue.same_examples import check_prompts
 
 HUMAN = "human/perplexity"
 """The policy's, pooled, on human text of the validation rows."""
+SAMPLES = "samples.jsonl"
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,25 @@ def score(
     anchors: Sequence[Anchor],
     rows: Examples,
     stamp: str,
+    given: Callable[[], Sequence[Any] | None] = lambda: None,
 ) -> bool:
     """Write `scores.json` of a finished run, unless it is there under the same anchors.
 
-    stamp: hash of the task's anchors. Returns whether it was written.
+    Args:
+        stamp: hash of the task's anchors.
+        given: the examples' prompts as the run's model is given them (`check_prompts`).
+    Returns:
+        Whether it was written.
+    Raises:
+        UserError: completions are missing, or of other prompts.
     """
     if measured(folder, stamp):
         return False
     used = [e for e in entries if e.metric is not None]
     unscored = {a.metric for a in anchors if a.dropped}
     written = completions(folder, len(rows))
+    for prompts, _ in written.values():
+        check_prompts(folder / SAMPLES, prompts, rows.prompts, given)
     found = []
     for w in weights_of(folder):
         prompts, texts = written[w.update, w.policy]
@@ -134,7 +145,7 @@ def completions(
     Raises UserError where some are missing: the run was started otherwise.
     """
     found: dict[tuple[int, str], dict[int, tuple[Any, str]]] = {}
-    for row in read_lines(folder / "samples.jsonl"):
+    for row in read_lines(folder / SAMPLES):
         if row["split"] == "test":
             of = found.setdefault((row["update"], row["policy"]), {})
             of[row["row"]] = row["prompt"], row["completion"]
