@@ -7,6 +7,7 @@ settings.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -79,6 +80,12 @@ class ModelSettings:
     in pinned CPU memory, where an average is taken while completions are written."""
     trust_remote_code: bool = False
     """Passed to transformers."""
+
+
+OF_REFERENCE = ("path", "revision", "gguf_file", "adapter", "trust_remote_code")
+"""Of a model beside the policy: the settings that say what its weights are."""
+Source = str | Mapping[str, Any]
+"""Such a model: its path alone, or a mapping of these settings."""
 
 
 @dataclass(frozen=True, kw_only=True)

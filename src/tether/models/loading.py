@@ -3,6 +3,7 @@ model, tokenizer, dtype and device is one clear line before anything expensive."
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from transformers import (
 
 from tether.config.errors import UserError
 from tether.config.nearest import nearest
-from tether.config.run import ModelSettings
+from tether.config.run import ModelSettings, Source
 from tether.distributed.seeds import seed_of
 from tether.models import gguf_cache, lora
 from tether.models.dropout import fact, rates_of, silence_config, silence_module
@@ -323,11 +324,12 @@ def _forget_gguf(module: Any) -> None:
         module.is_quantized = False
 
 
-def same_words(path: str, lm: LanguageModel) -> None:
+def same_words(path: str, lm: LanguageModel, **where: Any) -> None:
     """Raises UserError where the other model's tokenizer gives another meaning to the policy's ids
-    (a KL between the two would be a number without one). Weights without a tokenizer pass."""
+    (a KL between the two would be a number without one). Weights without a tokenizer pass.
+    where: what else says where it is (`revision`)."""
     try:
-        theirs = AutoTokenizer.from_pretrained(path).get_vocab()
+        theirs = AutoTokenizer.from_pretrained(path, **where).get_vocab()
     except (OSError, ValueError, ImportError, KeyError, TypeError):
         return
     mine = lm.tokenizer.get_vocab()
@@ -339,18 +341,24 @@ def same_words(path: str, lm: LanguageModel) -> None:
         )
 
 
-def load_beside(path: str, lm: LanguageModel) -> LanguageModel:
-    """Another model (folder or hub id) with the policy's dtype, device, tokenizer and stops: a
-    foreign reference. Nothing of it trains unless its weights are taken over."""
-    settings = ModelSettings(path=path)
+def load_beside(source: Source, lm: LanguageModel) -> LanguageModel:
+    """Another model with the policy's dtype, device, tokenizer and stops: a foreign reference.
+    Nothing of it trains unless its weights are taken over.
+
+    source: folder or hub id; or a mapping of `OF_REFERENCE`, whose `adapter` is merged into the
+    weights. Raises UserError.
+    """
+    settings = ModelSettings(**({"path": source} if isinstance(source, str) else source))
     config = load_config(settings)
     rates = silence_config(config)
     if bool(getattr(config, "is_encoder_decoder", False)) != lm.seq2seq:
         raise UserError(
-            f"{path!r} and the policy are not of one kind (decoder-only / encoder-decoder)"
+            f"{settings.path!r} and the policy are not of one kind (decoder-only / encoder-decoder)"
         )
-    same_words(path, lm)
+    same_words(settings.path, lm, **_where(replace(settings, gguf_file=None)))
     module = _load_module(settings, config, lm.dtype, 0).to(lm.device)
+    if settings.adapter is not None:
+        module = lora.merge_folder(module, settings.adapter)
     silence_module(module)
     out = LanguageModel(module, lm.tokenizer, lm.stops, lm.pad)
     out.facts = fact(rates)

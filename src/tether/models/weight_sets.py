@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tether.config.errors import UserError
+from tether.config.run import Source
 from tether.core import weights as w
 from tether.distributed.shards import reshard
 from tether.models.critic import Critic
@@ -102,10 +103,9 @@ class WeightSets:
         *,
         resident: bool = False,
         device: str | None = None,
-        source: str | None = None,
+        source: Source | None = None,
     ) -> None:
-        """Make a set, or make a known one resident. A new set starts as `initial`, or as the
-        weights of `source` (folder or hub id).
+        """Make a set, or make a known one resident. A new one starts as `initial`, or as `source`.
 
         device: "cpu" = pinned host memory; default: where `copies` says, else the policy's device.
         A source of another architecture, or any where the policy is an adapter, becomes a resident
@@ -121,7 +121,7 @@ class WeightSets:
         if resident and name not in self.residents and name != "policy":
             self.residents[name], self.working[name] = self._module_for(name)
 
-    def _from_source(self, name: str, source: str, device: str | None) -> None:
+    def _from_source(self, name: str, source: Source, device: str | None) -> None:
         try:
             other = load_beside(source, self.lm)
         except UserError as e:

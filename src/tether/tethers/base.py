@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from tether.config.run import DataSettings
+from tether.config.run import DataSettings, Source
 from tether.tethers.triggers import Every
 from tether.types import (
     Clock,
@@ -81,8 +81,9 @@ class Tether(Remembers):
         """Weight sets that this tether owns and moves; nobody else may. They start as `initial`."""
         return ()
 
-    def sources(self) -> Mapping[str, str]:
-        """Kept set -> model folder or hub id that it starts from instead of `initial`.
+    def sources(self) -> Mapping[str, Source]:
+        """Kept set -> model that it starts from instead of `initial`: folder or hub id, or a
+        mapping with its `path` (`config.run.OF_REFERENCE`).
 
         Its vocabulary must be the policy's. A model of the policy's shape is a set like any other;
         one of another architecture can be read but not moved.

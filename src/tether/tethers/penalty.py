@@ -15,12 +15,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from tether.config.errors import UserError
+from tether.config.nearest import unknown
+from tether.config.run import OF_REFERENCE, Source
 from tether.core.kl import ESTIMATORS, exponent_bounded
 from tether.tethers.base import Place, Tether
 from tether.tethers.controllers import Controller, Fixed
@@ -141,11 +143,18 @@ class Follower(RewardPenalty):
 class Referenced(Tether):
     """A tether whose home is a set by name or a model's weights. Source: tether."""
 
+    kind: ClassVar[str] = "tether"
     reference: str = "initial"
     """Set of weights that is home: `initial`, a set that another tether keeps (`ema`), or, with
     `model`, the name for that model's weights (`reference` if left at `initial`)."""
-    model: str | None = None
-    """Model folder or hub id with the policy's architecture, e.g. the supervised model."""
+    model: str | dict[str, Any] | None = None
+    """Model folder or hub id with the policy's architecture, e.g. the supervised model; or a
+    mapping of its `path` with `revision`, `gguf_file`, `adapter`, `trust_remote_code`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]
+        if isinstance(self.model, dict):
+            _check_model(self.model, f"{self.kind}.model")
 
     @property
     def home(self) -> str:
@@ -155,5 +164,19 @@ class Referenced(Tether):
     def keeps(self) -> tuple[str, ...]:
         return (self.home,) if self.model else ()
 
-    def sources(self) -> Mapping[str, str]:
+    def sources(self) -> Mapping[str, Source]:
         return {self.home: self.model} if self.model else {}
+
+
+def _check_model(given: Mapping[str, Any], where: str) -> None:
+    """Raises UserError for settings of a reference's model that it does not have."""
+    odd = next((k for k in given if k not in OF_REFERENCE), None)
+    if odd is not None:
+        raise unknown("key", str(odd), OF_REFERENCE, where)
+    if not given.get("path"):
+        raise UserError(f"{where}.path is empty: give a hub id or a folder")
+    for key, value in given.items():
+        kind = bool if key == "trust_remote_code" else str
+        if value is not None and not isinstance(value, kind):
+            wanted = "true or false" if kind is bool else "text"
+            raise UserError(f"{where}.{key} is {value!r}, not {wanted}")

@@ -18,6 +18,7 @@ from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, mapping_of, parse
 from tether.studies.grue.run import Asked, data_of, plan_of
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.grue.terms import TASKS, Terms, house, joined
+from tether.train.build import build_parts
 
 
 def plan(
@@ -259,6 +260,21 @@ def test_two_starts_by_two_references(tmp_path: Path) -> None:
     assert found["ppo-kl-raw-seed3"].after == ()
     with pytest.raises(UserError, match="'elastic-reset' has no KL penalty"):
         jobs(replace(p, methods=parse([ZERO_SHOT, "supervised", "elastic-reset"])))
+
+
+def test_the_raw_reference_is_the_whole_of_the_model(tmp_path: Path) -> None:
+    """What a start from a run has no use for, a reference to the model as it is has."""
+    model = {"path": "a/b", "revision": "v2", "gguf_file": "x.gguf", "adapter": "runs/a/adapter"}
+    more = {"tokenizer": "a/c", "lora": {"rank": 4}}
+    terms = Terms(all={"model": model | more})
+    p = plan(tmp_path, "supervised+ppo-kl", seeds=[3], references=["raw"], terms=terms)
+    held = next(j for c, j in jobs(p) if c.reference)
+    assert held.settings.tethers["kl"]["model"] == model
+    assert held.settings.model.gguf_file is None
+    build_parts(held.settings)
+    random = replace(p, overrides=["--model.random_weights=true"])
+    with pytest.raises(UserError, match=r"--kl-reference raw: model\.random_weights are others"):
+        jobs(random)
 
 
 FREE = ["--after.best_of_n", "--after.oracle", "--after.interpolate", "--after.samples=64",

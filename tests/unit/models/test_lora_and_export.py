@@ -17,7 +17,7 @@ from tether.config.run import LoraSettings, ModelSettings
 from tether.models.critic import Critic
 from tether.models.export import export
 from tether.models.language_model import LanguageModel
-from tether.models.loading import load_language_model
+from tether.models.loading import load_beside, load_language_model
 from tether.models.lora import merged_copy
 from tether.models.scoring import score_all
 from tether.models.weight_sets import WeightSets
@@ -170,6 +170,25 @@ def test_an_export_loads_in_transformers(tmp_path: Path, kind: str, lora: LoraSe
     assert plain.generation_config.eos_token_id == lm.stops[0]
     assert (tmp_path / "out" / "tokenizer.json").exists()
     assert not (tmp_path / "out" / "adapter_config.json").exists()
+
+
+def test_a_reference_is_the_model_with_its_adapter(tmp_path: Path) -> None:
+    lm = adapted(tmp_path / "m")
+    sets = WeightSets(lm)
+    train(lm, sets)
+    export(lm, sets, tmp_path / "adapter", merged=False)
+    plain = adapted(tmp_path / "m", lora=None)
+    path, adapter = str(tmp_path / "m"), str(tmp_path / "adapter")
+    s = some_sequences(plain)
+    wanted = score_all(adapted(tmp_path / "m", lora=None, adapter=adapter), s).logprobs
+    found = load_beside({"path": path, "adapter": adapter}, plain)
+    assert torch.equal(score_all(found, s).logprobs, wanted)
+    bare = load_beside(path, plain)
+    assert not torch.allclose(score_all(bare, s).logprobs, wanted)
+    home = WeightSets(plain)
+    home.declare("reference", source={"path": path, "adapter": adapter})
+    for name, value in home.sets["reference"].items():
+        assert torch.equal(value, dict(found.module.named_parameters())[name])
 
 
 def test_an_adapter_goes_out_small_and_merges_back(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from tests.contracts.examples import MASK, experience
 from tether.config.errors import UserError
+from tether.config.parts import build, check
 from tether.core.masking import local
 from tether.tethers.controllers import Fixed, Ziegler
 from tether.tethers.kl import KLPenalty
@@ -59,6 +60,21 @@ def test_which_set_is_home() -> None:
     assert dict(other.sources()) == {"reference": "runs/sft/policy"}
     named = KLPenalty(model="runs/sft/policy", reference="sft")
     assert named.keeps() == ("sft",) and dict(named.reads()) == {"sft": "tokens"}
+
+
+def test_a_reference_with_settings_of_its_own() -> None:
+    about = {"path": "a/b", "revision": "v2", "adapter": "runs/sft/adapter"}
+    tether = build("tether", {"kind": "kl", "model": about})
+    assert (tether.home, dict(tether.sources())) == ("reference", {"reference": about})
+    assert check("tether", {"kind": "kl_loss", "model": about})["model"] == about
+    for wrong, said in (
+        ({"path": "a/b", "revison": "v2"}, "unknown key 'revison' in kl.model; did you mean 'rev"),
+        ({"path": "a/b", "lora": {}}, "unknown key 'lora' in kl.model"),
+        ({"revision": "v2"}, "kl.model.path is empty: give a hub id or a folder"),
+        ({"path": "a/b", "adapter": 3}, "kl.model.adapter is 3, not text"),
+    ):
+        with pytest.raises(UserError, match=said):
+            build("tether", {"kind": "kl", "model": wrong})
 
 
 def test_the_controller_reads_the_kl_to_its_own_reference() -> None:

@@ -26,7 +26,7 @@ from tether.config.differences import differences, told
 from tether.config.errors import UserError
 from tether.config.layers import merge
 from tether.config.parts import build
-from tether.config.run import RunSettings
+from tether.config.run import OF_REFERENCE, RunSettings
 from tether.config.settings import fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.studies.grue.methods import (
@@ -312,11 +312,22 @@ def _with_reference(plan: Plan, cell: Cell, merged: Mapping[str, Any]) -> dict[s
         )
     if cell.reference == (cell.method.start or RAW):
         return tethers  # where it starts: its initial weights
-    if cell.reference == RAW:
-        path = settings_of(plan, Cell(cell.task, plan.methods[ZERO_SHOT], 0)).model.path
-    else:
-        path = exported(plan, cell, cell.reference)
-    return {k: {**v, "model": path} if k in held else v for k, v in tethers.items()}
+    raw = cell.reference == RAW
+    model = _raw(plan, cell.task) if raw else exported(plan, cell, cell.reference)
+    return {k: {**v, "model": model} if k in held else v for k, v in tethers.items()}
+
+
+def _raw(plan: Plan, task: str) -> str | dict[str, Any]:
+    """The model as it is, for a KL reference of cells that start from another's weights. Raises
+    UserError."""
+    model = settings_of(plan, Cell(task, plan.methods[ZERO_SHOT], 0)).model
+    if model.random_weights:
+        raise UserError(
+            "--kl-reference raw: model.random_weights are others for every seed, so there is no "
+            "model as it is to hold to; give a model with weights"
+        )
+    more = {k: v for k in OF_REFERENCE if k != "path" and (v := getattr(model, k))}
+    return {"path": model.path, **more} if more else model.path
 
 
 def jobs(plan: Plan, wanted: Sequence[Cell] | None = None) -> list[tuple[Cell, Job]]:
