@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tether.tasks.definition import Example, Row, TaskDefinition, distinct, texts
+from tether.tasks.definition import (
+    Example,
+    Row,
+    TaskDefinition,
+    distinct,
+    several_texts,
+    texts,
+)
 
 
 @dataclass(kw_only=True)
@@ -51,7 +58,7 @@ class CommonGen(TaskDefinition):
         first: dict[tuple[str, ...], int] = {}
         found: dict[tuple[str, ...], list[str]] = {}
         for number, row in rows:
-            concepts = tuple(texts(row, number, "concepts"))
+            concepts = tuple(several_texts(row, number, "concepts"))
             first.setdefault(concepts, number)
             sentences = found.setdefault(concepts, [])
             for name in ("references", "target", "targets"):

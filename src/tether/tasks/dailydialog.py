@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, texts, unusable, value
+from tether.tasks.definition import (
+    Example,
+    Row,
+    TaskDefinition,
+    items,
+    several_texts,
+    unusable,
+    wrong,
+)
 
 CLASSIFIER = "rajkumarrrk/roberta-daily-dialog-intent-classifier"
 """RL4LMs' classifier of the four intents."""
@@ -62,8 +70,8 @@ class DailyDialog(TaskDefinition):
         """intent: 1 inform, 2 question, 3 directive, 4 commissive; emotion: 0 none to 6 surprise;
         both of the reference. context: the utterances of the prompt."""
         for number, row in rows:
-            said = [u.strip() for u in texts(row, number, "dialog", "utterances")]
-            intents, emotions = value(row, number, "act"), value(row, number, "emotion")
+            said = [u.strip() for u in several_texts(row, number, "dialog", "utterances")]
+            intents, emotions = (_numbers(row, number, name) for name in ("act", "emotion"))
             if not len(said) == len(intents) == len(emotions):
                 raise UserError(
                     f"data: row {number} has {len(said)} utterances, {len(intents)} acts and "
@@ -79,3 +87,12 @@ class DailyDialog(TaskDefinition):
                 columns = {"context": before, "intent": intents[at], "emotion": emotions[at]}
                 prompt = f"{self.mark.join(before)} {self.mark}"
                 yield Example(number, prompt, [f"{said[at]}{self.end}"], columns)
+
+
+def _numbers(row: Row, number: int, name: str) -> list[Any]:
+    """Of a list of whole numbers: as text they would be equal to no intent of a classifier."""
+    found = items(row, number, name)
+    for x in found:
+        if isinstance(x, bool) or not isinstance(x, int | float) or x % 1 != 0:
+            raise wrong(found, number, (name,), "a list of whole numbers")
+    return found

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, distinct, texts, value
+from tether.tasks.definition import Example, Row, TaskDefinition, distinct, items, texts, wrong
 
 
 @dataclass(kw_only=True)
@@ -46,11 +45,9 @@ class DART(TaskDefinition):
         triples: dict[str, list[list[str]]] = {}
         found: dict[str, list[str]] = {}
         for number, row in rows:
-            own = value(row, number, "tripleset")
-            if not all(isinstance(t, list) and len(t) == 3 for t in own):
-                raise UserError(
-                    f"data: row {number}, column tripleset holds {repr(own)[:60]}, expected triples"
-                )
+            own = items(row, number, "tripleset")
+            if not all(map(_is_triple, own)):
+                raise wrong(own, number, ("tripleset",), "triples of texts")
             graph = " ".join(f"<H> {s} <R> {r} <T> {o}" for s, r, o in own)
             first.setdefault(graph, number)
             triples.setdefault(graph, own)
@@ -65,11 +62,25 @@ class DART(TaskDefinition):
 def _sentences(row: Row, number: int) -> list[str]:
     notes = row.get("annotations")
     if isinstance(notes, dict):  # the first hub copy: {source: [...], text: [...]}
-        return list(notes.get("text") or [])
-    if isinstance(notes, list):  # the published files
-        return [n["text"] for n in notes]
+        return _of_note(notes, number)
+    if isinstance(notes, list) and all(isinstance(n, dict) for n in notes):  # the published files
+        return [sentence for n in notes for sentence in _of_note(n, number)]
+    if notes is not None:
+        raise wrong(notes, number, ("annotations",), "the annotations of DART")
     out: list[str] = []
     for name in ("targets", "references", "target"):
         if row.get(name):
             out += texts(row, number, name)
     return out
+
+
+def _of_note(note: Row, number: int) -> list[str]:
+    return texts(note, number, "text") if note.get("text") is not None else []
+
+
+def _is_triple(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(isinstance(x, str | int | float) for x in value)
+    )

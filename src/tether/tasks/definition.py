@@ -7,8 +7,10 @@ used with. It needs no torch: settings are resolved from it before a model is th
 
 from __future__ import annotations
 
+import ast
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -131,9 +133,9 @@ def unusable(number: int, why: str) -> Example:
     return Example(number, "", [], dropped=why)
 
 
-def distinct(texts: Iterable[Any]) -> list[str]:
+def distinct(texts: Iterable[str]) -> list[str]:
     """Texts without surrounding white space, without empty ones and repetitions, in order."""
-    return list(dict.fromkeys(t.strip() for t in texts if isinstance(t, str) and t.strip()))
+    return list(dict.fromkeys(t.strip() for t in texts if t.strip()))
 
 
 def value(row: Row, number: int, *names: str) -> Any:
@@ -148,20 +150,67 @@ def text(row: Row, number: int, *names: str) -> str:
     """As `value`, for text. Raises UserError where it is none."""
     found = value(row, number, *names)
     if not isinstance(found, str):
-        raise UserError(
-            f"data: row {number}, column {' or '.join(names)} holds {repr(found)[:60]}, expected "
-            "text"
-        )
+        raise wrong(found, number, names, "text")
     return found
 
 
 def texts(row: Row, number: int, *names: str) -> list[str]:
-    """As `value`, for a list of texts (one text is a list of one). Raises UserError."""
+    """As `value`, for a list of texts (one text is a list of one; the JSON of a list is that list).
+    Raises UserError."""
     found = value(row, number, *names)
-    found = [found] if isinstance(found, str) else found
+    if isinstance(found, str):
+        inner = _list_in(found, json.loads)
+        python = _list_in(found, ast.literal_eval) if inner is None else None
+        if python and all(isinstance(x, str) for x in python):  # NumPy's has no commas
+            raise wrong(found, number, names, "text, or a list of texts in JSON")
+        found = [found] if inner is None or not all(isinstance(x, str) for x in inner) else inner
     if not isinstance(found, list) or not all(isinstance(x, str) for x in found):
-        raise UserError(
-            f"data: row {number}, column {' or '.join(names)} holds {repr(found)[:60]}, expected a "
-            "list of texts"
-        )
+        raise wrong(found, number, names, "a list of texts")
     return found
+
+
+def items(row: Row, number: int, *names: str) -> list[Any]:
+    """As `value`, for a list of anything, also as the JSON text of it (a CSV cell has no other).
+    Raises UserError for anything else, one text too: it is no list of its letters."""
+    found = value(row, number, *names)
+    inner = _list_in(found, json.loads) if isinstance(found, str) else found
+    if not isinstance(inner, list):
+        raise wrong(found, number, names, "a list")
+    return inner
+
+
+def several_texts(row: Row, number: int, *names: str) -> list[str]:
+    """As `items`, for texts: where one text would not be a list of one. Raises UserError."""
+    found = items(row, number, *names)
+    if not all(isinstance(x, str) for x in found):
+        raise wrong(found, number, names, "a list of texts")
+    return found
+
+
+def title(row: Row, number: int, name: str) -> str:
+    """Text or a number as text; empty where the row has none. Raises UserError."""
+    found = row.get(name)
+    if found is None or isinstance(found, str):
+        return found or ""
+    if isinstance(found, int | float):
+        return str(found)
+    raise wrong(found, number, (name,), "text")
+
+
+def wrong(found: Any, number: int, names: Sequence[str], expected: str) -> UserError:
+    """That a value is not what a task expects in a column (its names in known copies)."""
+    return UserError(
+        f"data: row {number}, column {' or '.join(names)} holds {repr(found)[:60]}, expected "
+        f"{expected}"
+    )
+
+
+def _list_in(words: str, reader: Callable[[str], Any]) -> list[Any] | None:
+    """The list that a text is in JSON or Python; None where it is none."""
+    if not words.lstrip().startswith("["):
+        return None
+    try:
+        found = reader(words.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return found if isinstance(found, list) else None

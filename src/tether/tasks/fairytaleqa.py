@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tether.tasks.definition import Example, Row, text
+from tether.tasks.definition import Example, Row, text, texts
 from tether.tasks.narrativeqa import NarrativeQA
 
 
@@ -27,16 +27,17 @@ class FairytaleQA(NarrativeQA):
     )
 
     def examples(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Example]:
-        return super().examples((number, _answered(row)) for number, row in rows)
+        return super().examples((number, _answered(row, number)) for number, row in rows)
 
     def story(self, row: Row, number: int) -> str:
         return text(row, number, "context", "story_section", "content")
 
 
-def _answered(row: Row) -> Row:
+def _answered(row: Row, number: int) -> Row:
     """Answers in columns of their own, as the hub has them -> a list."""
     if row.get("answers") is not None:
         return row
     names = [n for n in row if n.startswith("answer") and n[6:].strip("_").isdigit()]
-    single = [row[n] for n in ("answer", *sorted(names)) if isinstance(row.get(n), str)]
+    given = [n for n in ("answer", *sorted(names)) if row.get(n) is not None]
+    single = [answer for n in given for answer in texts(row, number, n)]
     return {**row, "answers": single or None}

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tether.tasks.definition import Example, Row, TaskDefinition, distinct, text, value
+from tether.tasks.definition import (
+    Example,
+    Row,
+    TaskDefinition,
+    distinct,
+    items,
+    text,
+    title,
+)
 from tether.tasks.tables import highlighted, linearized, records
 
 
@@ -43,9 +51,9 @@ class FeTaQA(TaskDefinition):
 
     def examples(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Example]:
         for number, row in rows:
-            places = value(row, number, "highlighted_cell_ids")
-            cells = highlighted(value(row, number, "table_array"), places, number)
-            page, section = (row.get(f"table_{x}_title") or "" for x in ("page", "section"))
+            places = items(row, number, "highlighted_cell_ids")
+            cells = highlighted(items(row, number, "table_array"), places, number)
+            page, section = (title(row, number, f"table_{x}_title") for x in ("page", "section"))
             question = text(row, number, "question")
             table = linearized(cells, page, section)
             prompt = (f"{question} {table}" if self.question else table) + self.suffix

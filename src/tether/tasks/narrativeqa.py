@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, distinct, value
+from tether.tasks.definition import Example, Row, TaskDefinition, distinct, items, value, wrong
 
 
 @dataclass(kw_only=True)
@@ -75,14 +74,17 @@ def _text(row: Row, number: int, *names: str) -> str:
     found = value(row, number, *names)
     found = found.get("text") if isinstance(found, dict) else found
     if not isinstance(found, str):
-        raise UserError(f"data: row {number}: {' or '.join(names)} is {repr(found)[:60]}, not text")
+        raise wrong(found, number, names, "text")
     return found
 
 
 def _answers(row: Row, number: int) -> list[str]:
     found = value(row, number, "answers")
-    if isinstance(found, dict):  # the datasets library turns a list of mappings into one of lists
-        found = found.get("text")
-    if not isinstance(found, list):
-        raise UserError(f"data: row {number}: answers is {repr(found)[:60]}, not a list")
-    return [a.get("text", "") if isinstance(a, dict) else a for a in found]
+    # the datasets library turns a list of mappings into one of lists
+    listed = items(
+        {"answers": found.get("text")} if isinstance(found, dict) else row, number, "answers"
+    )
+    answers = [a.get("text") if isinstance(a, dict) else a for a in listed]
+    if not all(isinstance(a, str) for a in answers):
+        raise wrong(listed, number, ("answers",), "texts (numbers in quotation marks)")
+    return answers

@@ -49,22 +49,40 @@ def grid(table: Sequence[Sequence[Any]], number: int) -> list[list[Cell]]:
     """
     out: list[list[Cell]] = []
     for r, row in enumerate(table):
+        if not isinstance(row, list):
+            raise UserError(
+                f"data: row {number}: a row of the table is {repr(row)[:60]}, expected a list of "
+                "cells"
+            )
         cells, at = [], 0
         for cell in row:
-            if isinstance(cell, str):
-                value, header, span = cell, r == 0, 1
-            elif isinstance(cell, dict) and "value" in cell:
-                value, header = str(cell["value"]), bool(cell.get("is_header", False))
-                span = int(cell.get("column_span") or 1)
-            else:
-                raise UserError(
-                    f"data: row {number}: a cell of the table is {repr(cell)[:60]}, expected text "
-                    "or {value, is_header, column_span, row_span}"
-                )
+            value, header, span = _read(cell, r == 0, number)
             cells.append(Cell(value, header, at, at + span))
             at += span
         out.append(cells)
     return out
+
+
+def _read(cell: Any, first: bool, number: int) -> tuple[str, bool, int]:
+    """Value, whether it is a header, and columns; first: it stands in the first row."""
+    if isinstance(cell, str):
+        return cell, first, 1
+    if isinstance(cell, dict) and isinstance(cell.get("value"), str | int | float):
+        header, span = cell.get("is_header") or False, _count(cell.get("column_span") or 1)
+        if isinstance(header, bool | int) and span:
+            return str(cell["value"]), bool(header), span
+    raise UserError(
+        f"data: row {number}: a cell of the table is {repr(cell)[:90]}, expected text or {{value: "
+        "text, is_header: true or false, column_span: a number from 1, row_span}"
+    )
+
+
+def _count(x: Any) -> int | None:
+    """A whole number from 0, also as a float or in digits; None for anything else."""
+    if isinstance(x, str):
+        return int(x) if x.isascii() and x.isdigit() else None
+    whole = isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 and x % 1 == 0
+    return int(x) if whole else None
 
 
 def highlighted(
@@ -72,12 +90,17 @@ def highlighted(
 ) -> list[Highlighted]:
     """The cells at (row, position in the row), with header cells above and to the left of each.
 
-    Raises UserError for a place that the table does not have.
+    Raises UserError for a place that is no pair of numbers, or that the table does not have.
     """
     cells, out = grid(table, number), []
     for place in places:
-        r, c = int(place[0]), int(place[1])
-        if not (0 <= r < len(cells) and 0 <= c < len(cells[r])):
+        r, c = map(_count, place) if isinstance(place, list) and len(place) == 2 else (None, None)
+        if r is None or c is None:
+            raise UserError(
+                f"data: row {number}: a highlighted cell is {repr(place)[:60]}, expected [row, "
+                "position in the row]"
+            )
+        if not (r < len(cells) and c < len(cells[r])):
             raise UserError(f"data: row {number}: the table has no cell ({r}, {c}) to highlight")
         cell = cells[r][c]
         above = tuple(

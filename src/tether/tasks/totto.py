@@ -10,8 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tether.config.errors import UserError
-from tether.tasks.definition import Example, Row, TaskDefinition, distinct, texts, value
+from tether.tasks.definition import (
+    Example,
+    Row,
+    TaskDefinition,
+    distinct,
+    items,
+    texts,
+    title,
+    wrong,
+)
 from tether.tasks.tables import highlighted, linearized, records
 
 
@@ -48,9 +56,9 @@ class ToTTo(TaskDefinition):
 
     def examples(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Example]:
         for number, row in rows:
-            table, places = value(row, number, "table"), value(row, number, "highlighted_cells")
+            table, places = items(row, number, "table"), items(row, number, "highlighted_cells")
             cells = highlighted(table, places, number)
-            page, section = (row.get(f"table_{x}_title") or "" for x in ("page", "section"))
+            page, section = (title(row, number, f"table_{x}_title") for x in ("page", "section"))
             full = linearized(cells, page, section)
             prompt = (linearized(cells) + full if self.titles == "both" else full) + self.suffix
             columns = {
@@ -72,13 +80,10 @@ def _references(row: Row, number: int) -> list[str]:
     if row.get("target"):
         return distinct(texts(row, number, "target"))
     notes = row.get("sentence_annotations")
-    if isinstance(notes, dict):
-        return distinct(notes.get("final_sentence") or [])
-    if isinstance(notes, list) and all(isinstance(n, dict) for n in notes):
-        return distinct(n.get("final_sentence") for n in notes)
     if notes is None:
         return []
-    raise UserError(
-        f"data: row {number}, column sentence_annotations holds {repr(notes)[:60]}, expected the "
-        "annotations of ToTTo"
-    )
+    notes = [notes] if isinstance(notes, dict) else notes
+    if not isinstance(notes, list) or not all(isinstance(n, dict) for n in notes):
+        raise wrong(notes, number, ("sentence_annotations",), "the annotations of ToTTo")
+    given = [n for n in notes if n.get("final_sentence") is not None]
+    return distinct(t for n in given for t in texts(n, number, "final_sentence"))
