@@ -55,6 +55,8 @@ class Algorithm(Remembers):
     """`Scores.entropy` is computed."""
     uses_rewards: ClassVar[bool] = True
     """False: rewards, and tethers that only add to them, would have no effect and are refused."""
+    one_step: ClassVar[bool] = False
+    """Takes one step an update, on the whole batch: `epochs` and `minibatches` are 1."""
     samples: ClassVar[bool] = True
     """False: nothing is sampled in training, so tethers that only narrow sampling are refused."""
 

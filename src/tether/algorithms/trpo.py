@@ -73,6 +73,7 @@ class TRPO(Algorithm):
     the value after the last token follows (see PPO)."""
 
     needs_values: ClassVar[bool] = True
+    one_step: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,6 +27,7 @@ from tether.config.errors import UserError
 from tether.config.layers import merge
 from tether.config.parts import build
 from tether.config.run import OF_REFERENCE, RunSettings
+from tether.config.sections import check_sections
 from tether.config.settings import fingerprint, parse
 from tether.config.text_values import read_yaml
 from tether.studies.grue.methods import (
@@ -35,6 +36,7 @@ from tether.studies.grue.methods import (
     ZERO_SHOT,
     Method,
     changed,
+    check_named,
     mapping_of,
 )
 from tether.studies.grue.metrics import part_of
@@ -214,16 +216,18 @@ def settings_of(plan: Plan, cell: Cell) -> RunSettings:
         layers.append({"data": {"path": plan.data[cell.task]}})
     if plan.budgets:
         layers.append({"evaluation": {"budgets": list(plan.budgets)}})
+    where = f"the settings of {cell.name}"
     merged = layered(layers, plan.overrides)
+    check_sections({k: v for k, v in merged.items() if k != "after" or v is not None}, where)
+    check_named(method, mapping, merged, where)
     if on_reward:
-        merged = grouped(merge({"batch": {"prompts": 64}}, merged))
+        merged = grouped(merge({"batch": {"prompts": 64}}, merged), where)
     merged = merge(merged, _place(plan, cell, merged))
     if cell.reward:
         merged["rewards"] = {cell.reward: _as_reward(cell.task, terms, cell.reward)}
     if cell.reference and not cell.free:
         merged["tethers"] = _with_reference(plan, cell, merged)
     merged = _measured_after(cell, on_reward, merged)
-    where = f"the settings of {cell.name}"
     settings = parse(merged, where)
     assert isinstance(settings, RunSettings)  # recipes of other jobs are refused by name
     check_complete(settings)

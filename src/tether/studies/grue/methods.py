@@ -14,7 +14,10 @@ from typing import Any
 from tether.config.catalog import CATALOG
 from tether.config.compose import recipe as recipe_mapping
 from tether.config.errors import UserError
+from tether.config.layers import normalised
 from tether.config.nearest import unknown
+from tether.config.parts import Place, as_part
+from tether.config.sections import check_sections
 
 ZERO_SHOT = "zero-shot"
 DEFAULT = (ZERO_SHOT, "supervised", "ppo", "nlpo", "supervised+ppo", "supervised+nlpo")
@@ -96,7 +99,33 @@ def mapping_of(recipe: str) -> dict[str, Any]:
     mapping = recipe_mapping(recipe)
     if mapping.get("job", "policy") != "policy":
         raise UserError(f"--methods: '{recipe}' is a {mapping['job']} recipe; it trains no policy")
-    return {**mapping, "algorithm": {"kind": PLAIN, **mapping.get("algorithm", {})}}
+    check_sections(mapping, f"the recipe {recipe}")
+    algorithm = as_part("algorithm", mapping.get("algorithm", {}), Place("algorithm", recipe))
+    return {**mapping, "algorithm": {"kind": PLAIN, **algorithm}}
+
+
+def check_named(
+    method: Method, brought: Mapping[str, Any], settings: Mapping[str, Any], where: str
+) -> None:
+    """Raises UserError where settings make of a method what its row is not called after: another
+    algorithm, or none of the tethers that it brings."""
+    kind = brought["algorithm"]["kind"]
+    found = (settings.get("algorithm") or {}).get("kind", kind)
+    if found != kind:
+        raise UserError(
+            f"{where} make it {found}: a row is called after what it trains, {kind} here; leave "
+            "algorithm.kind out and name another method (--methods)"
+        )
+    own, left = (_kinds(s.get("tethers") or {}) for s in (brought, settings))
+    if own and not own.items() & left.items():
+        raise UserError(
+            f"{where} leave none of the tethers of {method.name} ({', '.join(own)}), which its row "
+            f"is called after; name another method (--methods {PLAIN})"
+        )
+
+
+def _kinds(tethers: Any) -> dict[str, Any]:
+    return {n: t.get("kind") for n, t in normalised({"tethers": tethers})["tethers"].items()}
 
 
 def changed(mapping: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

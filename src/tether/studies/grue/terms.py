@@ -8,18 +8,22 @@ algorithm and its tethers. `--settings FILE` changes any of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tether.config.catalog import CATALOG
+from tether.config.catalog import CATALOG, load
 from tether.config.compose import recipe as recipe_mapping
 from tether.config.describe import part_description
 from tether.config.errors import UserError
 from tether.config.layers import merge
 from tether.config.nearest import unknown
+from tether.config.parts import Place, as_part, convert
+from tether.config.sections import check_sections
 from tether.config.text_values import read_yaml
+from tether.config.types_as_text import PartType
 from tether.studies.grue.methods import ZERO_SHOT
 from tether.studies.own_settings import refuse_own
 
@@ -126,11 +130,38 @@ def _terms(mapping: Any, where: str, methods: Sequence[str]) -> Terms:
             raise unknown("method", str(name), methods, f"{where}, methods")
     for key in ("all", "tuned", "demonstrations"):
         more = {"after": UNTRAINED["after"]} if key == "demonstrations" else {}
-        refuse_own(mapping.get(key, {}), {**OWN, **more}, f"{where}, {key}")
+        _check_layer(mapping.get(key, {}), {**OWN, **more}, f"{where}, {key}")
     for name, changes in mapping.get("methods", {}).items():
-        if isinstance(changes, Mapping):
-            refuse_own(changes, own_of(str(name)), f"{where}, methods, {name}")
-    return Terms(**mapping)
+        if not isinstance(changes, Mapping):
+            raise UserError(f"{where}, methods: '{name}' must be a mapping, not {changes!r:.60}")
+        _check_layer(changes, own_of(str(name)), f"{where}, methods, {name}")
+    parts = mapping.get("parts", {}).items()
+    return Terms(**{**mapping, "parts": {n: _part(n, p, f"{where}, parts") for n, p in parts}})
+
+
+def _check_layer(layer: Mapping[str, Any], own: Mapping[str, str], where: str) -> None:
+    refuse_own(layer, own, where)
+    # null asks for nothing, which `after` may do in every layer
+    check_sections({k: v for k, v in layer.items() if k != "after" or v is not None}, where)
+
+
+def _part(name: Any, part: Any, where: str) -> dict[str, Any]:
+    """A metric with its settings; one of the catalog is its own kind. Raises UserError."""
+    part = {"kind": part} if isinstance(part, str) else part
+    if not isinstance(part, Mapping):
+        raise UserError(f"{where}: '{name}' must be a metric with its settings, not {part!r:.60}")
+    kind = part.get("kind", name)
+    if "kind" not in part and name not in CATALOG["metric"]:
+        raise UserError(
+            f"{where}: '{name}' says no kind; add kind: METRIC, as in {{kind: rouge_1}}"
+        )
+    if not isinstance(kind, str):
+        raise UserError(f"{where}, {name}: kind is {kind!r:.60}, not the name of a metric")
+    most = part.get("maximum")
+    number = isinstance(most, int | float) and not isinstance(most, bool) and most > -math.inf
+    if most is not None and not number:
+        raise UserError(f"{where}, {name}: maximum is {most!r:.60}, not a number")
+    return {"kind": kind, **part}
 
 
 def own_of(method: str) -> dict[str, str]:
@@ -167,28 +198,46 @@ def house(task: str) -> Terms:
 
 
 def fitting(mapping: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
-    """Without the settings that other algorithms have and this one does not; a name that none has
-    stays, and is refused later."""
+    """Without the settings that other algorithms have and this one does not, or can have at one
+    value only; a name that none has stays, and is refused later."""
     out = dict(mapping)
     if "algorithm" in out:
-        fields = part_description("algorithm", algorithm)["fields"]
+        fields = set(part_description("algorithm", algorithm)["fields"])
+        if load("algorithm", algorithm).one_step:
+            fields -= {"epochs", "minibatches"}
         every = [part_description("algorithm", a)["fields"] for a in CATALOG["algorithm"]]
         others = {name for f in every for name in f}
-        given = out["algorithm"].items()
+        given = as_part("algorithm", out["algorithm"], Place("algorithm", "")).items()
         out["algorithm"] = {k: v for k, v in given if k in fields or k not in others}
     return out
 
 
-def grouped(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def grouped(mapping: Mapping[str, Any], where: str) -> dict[str, Any]:
     """As many completions an update as `batch.prompts` says, also where an algorithm writes several
-    of each prompt; minibatches are the largest number up to theirs that divides them."""
-    group = int(mapping["algorithm"].get("group_size", 1))
-    if group == 1:
-        return dict(mapping)
-    prompts = max(1, round(mapping["batch"]["prompts"] / group))
-    most = int(mapping["algorithm"].get("minibatches", 1))
-    count = next(m for m in range(most, 0, -1) if prompts * group % m == 0)
-    return merge(mapping, {"batch": {"prompts": prompts}, "algorithm": {"minibatches": count}})
+    of each prompt; minibatches are the largest number up to theirs that divides them, those of a
+    critic alone too where nobody says how many.
+
+    where: of the settings. Raises UserError for a group that is larger than all of them.
+    """
+    said = mapping["algorithm"]
+    algorithm = convert(PartType("algorithm"), said, Place("algorithm", where))
+    prompts = convert(int, mapping["batch"]["prompts"], Place("batch.prompts", where))
+    group = algorithm["group_size"]
+    if group > prompts >= 1:
+        raise UserError(
+            f"algorithm.group_size of {where} is {group}, more than the {prompts} completions that "
+            "all methods of the task train on in an update (batch.prompts); give at most as many"
+        )
+    counts = ["minibatches"] if group > 1 else []
+    if isinstance(algorithm.get("critic_minibatches"), int) and "critic_minibatches" not in said:
+        counts.append("critic_minibatches")
+    prompts = max(1, round(prompts / group)) if group > 1 else prompts
+    fit = {name: _divisor(prompts * group, algorithm[name]) for name in counts}
+    return merge(mapping, {"batch": {"prompts": prompts}, "algorithm": fit})
+
+
+def _divisor(number: int, most: int) -> int:
+    return next((m for m in range(most, 0, -1) if number % m == 0), most)
 
 
 def joined(first: Terms, *others: Terms) -> Terms:
