@@ -6,6 +6,7 @@ and saved. Nothing here imports torch, nor does a command before it needs it.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -41,6 +42,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """command -> (module:function taking its words and returning an exit code, summary)."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a disk without room says, where a write knows no name."""
+
 
 def main(words: list[str] | None = None) -> int:
     """Run one command; never raises for a user's mistake."""
@@ -60,6 +64,9 @@ def main(words: list[str] | None = None) -> int:
         print(f"tether: {e}", file=sys.stderr)
         return 2
     except OSError as e:
+        if e.errno in FULL and e.filename is None:
+            print(f"tether: cannot write: {e.strerror}; make room", file=sys.stderr)
+            return 2
         if e.filename is None or not e.strerror:
             raise
         # a path that the user gave (or the disk behind it), wherever it was met

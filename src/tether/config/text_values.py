@@ -17,6 +17,7 @@ from tether.config.types_as_text import (
     TupleType,
     members,
 )
+from tether.config.whole_file import write_whole
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -97,7 +98,8 @@ def to_yaml(mapping: dict[str, Any]) -> str:
 
 
 def write_yaml(path: str | Path, mapping: dict[str, Any]) -> None:
-    Path(path).write_text(to_yaml(mapping), encoding="utf-8")
+    """Raises OSError that names the file."""
+    write_whole(Path(path), to_yaml(mapping))
 
 
 def _kind(value: Any) -> str:

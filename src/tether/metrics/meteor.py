@@ -82,6 +82,11 @@ class Meteor(Metric):
         return f"{installed(self.package)}, WordNet {self._wordnet.version}"
 
     def check(self) -> None:
+        if not (0 <= self.alpha <= 1 and 0 <= self.gamma <= 1 and self.beta >= 0):
+            raise UserError(
+                f"meteor: alpha {self.alpha:g} and gamma {self.gamma:g} must be in [0, 1], beta "
+                f"{self.beta:g} at least 0"
+            )
         self.prepare()
 
     def prepare(self) -> None:

@@ -162,6 +162,14 @@ class ChrF(_Sacre):
     name: ClassVar[str] = "chrf"
     seconds_per_1000: ClassVar[float] = 8.0
 
+    def check(self) -> None:
+        super().check()
+        for what, least in (("order", 1), ("words", 0), ("beta", 0)):
+            if getattr(self, what) < least:
+                raise UserError(
+                    f"chrf: {what} is {getattr(self, what)}; it must be at least {least}"
+                )
+
     def scorers(self, library: Any) -> tuple[Any, Any]:
         made = library.CHRF(
             char_order=self.order, word_order=self.words, beta=self.beta, lowercase=self.lowercase

@@ -90,6 +90,8 @@ def _csv(path: Path) -> Table:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             frame = pandas.read_csv(path, index_col=False, keep_default_na=False, na_values=[""])
+    except pandas.errors.EmptyDataError:
+        return {}  # not even a header
     except pandas.errors.ParserWarning as error:
         raise UserError(
             f"data: {path}: rows have more cells than the header has names; name every column, and "

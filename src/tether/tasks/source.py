@@ -263,6 +263,8 @@ class TaskSource(Source):
         else:
             table = read(s, name)
             rows = list(range(size(table)))
+        if not size(table):
+            raise UserError(f"data.path {s.path} (split {name!r}) has no rows")
         for names in self.task.needs:
             if not any(n in table for n in names):
                 close = nearest(names[0], list(table))

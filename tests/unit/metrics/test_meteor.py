@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.wordnet_for_tests import write_wordnet
+from tether.config.errors import UserError
 from tether.metrics.base import Samples
 from tether.metrics.meteor import Meteor, _lexnames
 
@@ -18,6 +19,14 @@ def one(metric: Meteor, text: str, *references: str) -> float:
     (value,) = metric(Samples([text], [list(references)])).per_sample or [None]
     assert value is not None
     return value
+
+
+@pytest.mark.parametrize("wrong", [{"alpha": -0.1}, {"alpha": 1.1}, {"gamma": 2.0}, {"beta": -1.0}])
+def test_settings_beyond_their_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(
+        UserError, match=r"meteor: alpha .* must be in \[0, 1\], beta .* at least 0"
+    ):
+        Meteor(synonyms=False, **wrong).check()  # type: ignore[arg-type]
 
 
 def test_by_hand_without_synonyms() -> None:

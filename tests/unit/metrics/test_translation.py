@@ -81,6 +81,10 @@ def test_settings() -> None:
     assert Bleu(order=1, tokens="none")(Samples(["a."], [["a ."]])).value == 0.0
     with pytest.raises(UserError, match="order is 0"):
         Bleu(order=0).check()
+    for setting, least in (("order", 1), ("words", 0), ("beta", 0)):
+        with pytest.raises(UserError, match=f"chrf: {setting} is {least - 1}; it must be at least"):
+            ChrF(**{setting: least - 1}).check()
+        ChrF(**{setting: least}).check()
 
 
 def test_a_hint_of_the_library_is_given_once(capfd: pytest.CaptureFixture[str]) -> None:

@@ -272,3 +272,15 @@ def test_the_hub_is_asked_by_id_configuration_and_revision(monkeypatch: Any) -> 
     asked.clear()
     splits(settings("mine/reviews", "imdb", name="x", revision="v2"))
     assert set(asked) == {("mine/reviews", "x", s, "v2") for s in ("train", "test")}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("d.jsonl", ""), ("d.csv", ""), ("d.json", "[]"), ("d.csv", "en,de\n"), ("d.jsonl", "\n")],
+)
+def test_a_file_without_rows(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=rf"{name} \(split 'train'\) has no rows"):
+        splits(settings(tmp_path / name))
+    with pytest.raises(UserError, match=rf"{name} \(split 'train'\) has no rows"):
+        splits(DataSettings(path=str(tmp_path / name), prompt="en"))
