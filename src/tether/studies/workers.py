@@ -161,6 +161,9 @@ class Pool:
                 said = f"finished; {self.left.one_less()}"
             elif status in STOPPED or status == -signal.SIGTERM:
                 said = f"stopped after update {w.watch.updates}"
+            elif held(w.job.folder, but=w.process.pid):
+                self.pending.append(w.job)  # as `ready` waits for what was held before
+                said = "another study runs it: this one waits for that"
             else:
                 error = of_study(_last_line(w.job.log, status), w.job.folder)
                 self.fail(w.job, status, error)
@@ -188,7 +191,7 @@ class Pool:
         for job in tuple(self.pending):
             broken = next((n for n in job.after if n in self.failures), None)
             if broken is None and (not ended.issuperset(job.after) or held(job.folder)):
-                continue  # held: a worker of a study that was killed finishes its update
+                continue  # held: by a worker of another study, or of one that was killed
             self.pending.remove(job)
             if broken is None:
                 return job

@@ -35,8 +35,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
 
 
-def held(folder: Path) -> bool:
-    """Whether a process writes the folder now."""
+def held(folder: Path, but: int | None = None) -> bool:
+    """Whether a process writes the folder now; but: number of one that does not count."""
     file = folder / NAME
     if not file.is_file():
         return False
@@ -44,5 +44,5 @@ def held(folder: Path) -> bool:
         try:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
+            return but is None or f.read().strip() != str(but)
     return False

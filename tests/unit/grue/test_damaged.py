@@ -159,7 +159,7 @@ def test_a_damaged_record_is_told_by_the_run_too(tmp_path: Path) -> None:
     record.write_text('{"kind": "update", "upd\n{"kind": "end"}\n')
     assert not finished(record.parent)
     failed = measure(made[1:], {"imdb": Ready([], [], Examples([], [], {}, "e"), "stamp")})
-    assert f"or delete {record.parent}: the same `tether grue run` trains" in failed[CELL]
+    assert f"or delete {record.parent}: the same `tether grue run --retry` trains" in failed[CELL]
     watch = Watch(record)
     watch.look()  # no traceback before the first run
     assert watch.ended and watch.updates == 0

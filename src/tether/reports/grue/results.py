@@ -40,6 +40,17 @@ RECOMPUTE = "delete it: the same `tether grue run` computes it again, and trains
 """What mends a damaged file of anchors."""
 
 
+METRICS = "its metrics: "
+"""Before why the metrics of a cell failed, which every call measures again."""
+RETRY = " --retry` repeats what failed"
+"""What mends failed runs, after `tether grue run`."""
+
+
+def of_a_run(failure: str) -> bool:
+    """Whether it was a run that failed, and not the metrics of one that has finished."""
+    return not failure.startswith(METRICS)
+
+
 def has_end(folder: Path) -> bool:
     """Whether the run's record has its end line. Raises Damaged."""
     record = folder / "record.jsonl"
@@ -255,9 +266,10 @@ def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
     failures = _failures(folder)
     if not cells:
         why = [*(f"{k}: {v}" for k, v in failures.items()), *damaged.values()][:1]
+        again = RETRY if any(map(of_a_run, failures.values())) else "` goes on"
         raise UserError(
             f"{folder}: no cell has finished yet{f' ({why[0]})' if why else ''}; the same "
-            "`tether grue run` goes on"
+            f"`tether grue run{again}"
         )
     return Results(
         folder,
@@ -321,7 +333,7 @@ def _failures(folder: Path) -> dict[str, str]:
             found[k] = str(v["error"])
     if unmeasured.is_file():
         mend = "delete it: the next `tether grue run` writes it again"
-        found |= {k: f"its metrics: {v}" for k, v in read_mapping(unmeasured, mend).items()}
+        found |= {k: f"{METRICS}{v}" for k, v in read_mapping(unmeasured, mend).items()}
     return found
 
 

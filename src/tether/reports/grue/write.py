@@ -17,7 +17,16 @@ from tether.analysis.intervals import SEEDS_FOR_INTERVAL
 from tether.config.whole_file import write_whole
 from tether.reports.grue import tables
 from tether.reports.grue.frontiers import Frontier, chart, frontiers, waste, without_training
-from tether.reports.grue.results import FINAL, ZERO_SHOT, Results, Task, Weights, read
+from tether.reports.grue.results import (
+    FINAL,
+    RETRY,
+    ZERO_SHOT,
+    Results,
+    Task,
+    Weights,
+    of_a_run,
+    read,
+)
 from tether.reports.page import document
 from tether.reports.parts import Part, html, markdown
 
@@ -103,6 +112,8 @@ def notes(r: Results) -> list[str]:
     found += _identical(r)
     for name, why in r.failures.items():
         found.append(f"{name} failed: {why}")
+    if any(map(of_a_run, r.failures.values())):
+        found.append(f"The same `tether grue run{RETRY}.")
     if len(r.seeds) < SEEDS_FOR_INTERVAL:
         found.append(
             f"{len(r.seeds)} seed{'' if len(r.seeds) == 1 else 's'}: intervals are over examples "

@@ -30,6 +30,7 @@ from tether.studies.grue.declaration import declare
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
 from tether.studies.grue.metrics import Entry, entries
 from tether.studies.grue.same_examples import check_record, check_same
+from tether.studies.grue.starts import check_starts
 from tether.studies.grue.terms import OWN, TASKS, Terms, house, joined
 from tether.studies.grue.terms import read as read_terms
 from tether.studies.own_settings import refuse_own
@@ -97,6 +98,7 @@ def main(
     console = console or Console()
     plan, made = planned(asked, only)
     free = jobs(plan, free_cells(plan, [cell for cell, _ in made]))
+    check_starts([job for _, job in [*made, *free]])
     _check([*made, *free])
     ready = _declared(plan, made, free, asked, console)
     for _, job in [*made, *free]:
@@ -371,8 +373,8 @@ def measure(made: Sequence[tuple[Cell, Job]], ready: Mapping[str, Ready]) -> dic
                 has_end(job.folder)  # raises where the record is damaged
         except Damaged as e:
             failed[cell.name] = (
-                f"{e}; restore the file, or delete {job.folder}: the same `tether grue run` trains "
-                "it again"
+                f"{e}; restore the file, or delete {job.folder}: the same `tether grue run "
+                "--retry` trains it again"
             )
         except Exception as e:  # of a library, a model, a metric of the user's: the others go on
             kind = "" if isinstance(e, UserError) else f"{type(e).__name__}: "

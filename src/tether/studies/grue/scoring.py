@@ -18,7 +18,7 @@ from tether.analysis.grue import Anchor
 from tether.analysis.jackknife import groups
 from tether.config.errors import UserError
 from tether.config.whole_file import write_whole
-from tether.records import DRIFT, EvalPoint, finite, read_lines, read_points
+from tether.records import DRIFT, Damaged, EvalPoint, finite, read_lines, read_points
 from tether.reports.grue.results import SCORES, scores_of
 from tether.studies.grue.anchors import Examples, value_of, with_parts
 from tether.studies.grue.cells import Cell
@@ -81,6 +81,8 @@ def score(
         check_prompts(folder / SAMPLES, prompts, rows.prompts, given)
     found = []
     for w in weights_of(folder):
+        if (w.update, w.policy) not in written:
+            raise _incomplete(folder, f"it has no test completions of update {w.update}")
         prompts, texts = written[w.update, w.policy]
         values, parts, left_out = measure(used, texts, replace(rows, given=prompts), unscored)
         if w.perplexity is not None:
@@ -142,23 +144,34 @@ def completions(
     """(update, policy) -> prompts as it was given them and its completions, of all test examples in
     order.
 
-    Raises UserError where some are missing: the run was started otherwise.
+    Raises UserError where some are missing: the file was changed, or the run started otherwise.
     """
     found: dict[tuple[int, str], dict[int, tuple[Any, str]]] = {}
-    for row in read_lines(folder / SAMPLES):
-        if row["split"] == "test":
-            of = found.setdefault((row["update"], row["policy"]), {})
-            of[row["row"]] = row["prompt"], row["completion"]
+    try:
+        for row in read_lines(folder / SAMPLES):
+            if row["split"] == "test":
+                of = found.setdefault((row["update"], row["policy"]), {})
+                of[row["row"]] = row["prompt"], row["completion"]
+    except FileNotFoundError as e:
+        raise _incomplete(folder, "it is not there") from e
+    except (Damaged, LookupError, TypeError) as e:
+        raise _incomplete(folder, e if isinstance(e, Damaged) else "a line is no sample") from e
     for key, rows in found.items():
-        if sorted(rows) != list(range(examples)):
-            raise UserError(
-                f"{folder / 'samples.jsonl'}: {len(rows)} of {examples} test completions of "
-                f"update {key[0]}; the run's evaluation.test_samples was changed"
+        if rows.keys() != set(range(examples)):
+            raise _incomplete(
+                folder, f"{len(rows)} of {examples} test completions of update {key[0]}"
             )
     return {
         key: ([rows[i][0] for i in range(examples)], [rows[i][1] for i in range(examples)])
         for key, rows in found.items()
     }
+
+
+def _incomplete(folder: Path, why: object) -> UserError:
+    return UserError(
+        f"{folder / SAMPLES} was changed after the run had finished ({why}): restore it, or delete "
+        f"{folder}: the same `tether grue run` trains it again"
+    )
 
 
 def weights_of(folder: Path) -> Iterator[Weights]:
