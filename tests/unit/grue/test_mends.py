@@ -14,6 +14,7 @@ from tests.unit.reports.folders import point, write_run
 from tether.config.errors import UserError
 from tether.reports.grue.results import read
 from tether.reports.grue.write import notes
+from tether.studies.grue.anchors import Examples
 from tether.studies.grue.cells import jobs
 from tether.studies.grue.run import Asked, main, plan_of
 from tether.studies.grue.scoring import completions, score
@@ -21,6 +22,7 @@ from tether.studies.grue.starts import check_starts
 
 ROWS = {"zero-shot": row("zero-shot", tuned=False), "ppo": row("ppo")}
 CELL = "imdb/ppo-seed0"
+EXAMPLES = Examples(["p", "p"], [[], []], {}, "")
 FAILURE = {CELL: {"method": "ppo", "seed": 0, "returncode": 1, "error": "it broke"}}
 
 
@@ -76,7 +78,7 @@ def test_completions_that_are_lost_or_cut(text: str | None, why: str, tmp_path: 
         (folder / "samples.jsonl").write_text(text)
     cell = jobs(plan_of(Asked(["imdb"], ["ppo"], mini=True, out=tmp_path)))[1][0]
     with pytest.raises(UserError) as e:
-        score(folder, cell, [], [], ["p", "p"], "stamp")  # type: ignore[arg-type]
+        score(folder, cell, [], [], EXAMPLES, "stamp")
     said = str(e.value)
     assert said.startswith(f"{folder / 'samples.jsonl'} was changed after the run had finished (")
     assert why in said

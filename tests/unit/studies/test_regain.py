@@ -180,7 +180,7 @@ def test_the_pool_tells_it_what_ended_runs_took_and_where_memory_ran_out(
         os.utime(folder / "timing.jsonl", (now[0] + 1, now[0] + 1))
         job: Any = SimpleNamespace(name=name, method="m", seed=0, folder=folder)
         watch: Any = SimpleNamespace(look=lambda: None, ended=False, updates=1)
-        process: Any = SimpleNamespace(poll=lambda: status, returncode=status)
+        process: Any = SimpleNamespace(poll=lambda: status, returncode=status, pid=0)
         pool.running.append(workers.Worker(job, GPU, process, watch))
 
     def slots_with(gib: float) -> int:
