@@ -162,8 +162,8 @@ def tables(results: Results) -> list[dict[str, Any]]:
 def rows_of(
     results: Results, card: str, date: str, others: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Rows of what has finished, and the paper's. others: group, TASK/METHOD or a cell's folder ->
-    the commit that it ran at."""
+    """Rows of what has finished, and the paper's. others: group, task, TASK/METHOD or a cell's
+    folder -> the commit that it ran at."""
     out = []
     for task in results.tasks:
         group = GROUP_OF[task.name]
@@ -172,9 +172,9 @@ def rows_of(
             "card": card,
             "date": date,
         }
-        if group in others:
+        if other := others.get(task.name, others.get(group)):
             made = environments(results, [task])
-            about |= {"commit": others[group], "versions": _versions(made), "row": NAMES[task.name]}
+            about |= {"commit": other, "versions": _versions(made), "row": NAMES[task.name]}
         there = [r for r in results.rows if task.cells.get(r.label)]
         for make in (score_row, metric_row):
             for row in there:
@@ -183,8 +183,9 @@ def rows_of(
                     name = f"{NAMES[task.name]}: {row.label}"
                     made = environments(results, [task], row.label)
                     more |= {"commit": alone, "versions": _versions(made), "row": name}
-                cells = [name_of(results, c) for c in task.cells[row.label].values()]
-                if of_cells := {c: others[c] for c in cells if c in others}:
+                cells = {name_of(results, c) for c in task.cells[row.label].values()}
+                cells -= {f"{task.name}/{row.label}"}
+                if of_cells := {c: others[c] for c in sorted(cells) if c in others}:
                     more["commits"] = of_cells
                 if row.method in grue_ablations.LAYERS:
                     more["command"] += " --ablations"
@@ -221,8 +222,8 @@ def _versions(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def collect(
     folder: Path, *, date: str, commit: str, others: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The result file's content. others: group, TASK/METHOD or a cell's folder -> another commit
-    that it ran at.
+    """The result file's content. others: group, task, TASK/METHOD or a cell's folder -> another
+    commit that it ran at.
 
     Raises UserError: nothing has finished, or there is a task that the real runs do not have.
     """
@@ -233,15 +234,18 @@ def collect(
             "`tether grue report` makes those of any benchmark"
         )
     others = others or {}
-    rows = {f"{t.name}/{r.label}" for t in results.tasks for r in results.rows}
+    tasks = {t.name for t in results.tasks}
+    rows = {f"{t}/{r.label}" for t in tasks for r in results.rows}
     ended = [c for t in results.tasks for found in t.cells.values() for c in found.values()]
-    alone = {name_of(results, c) for c in ended}
-    if absent := sorted(others.keys() - GROUPS.keys() - rows - alone):
+    alone = {name_of(results, c) for c in ended} - rows  # zero-shot's only cell is its row
+    if absent := sorted(others.keys() - GROUPS.keys() - tasks - rows - alone):
         raise UserError(
-            f"--other {absent[0]} is no row of {folder}, nor a finished cell of it; there are "
-            "TASK/METHOD rows, and cells as their folders are called"
+            f"--other {absent[0]} is no task or row of {folder}, nor a finished cell of it; there "
+            "are TASK, TASK/METHOD, and cells as their folders are called"
         )
-    of_commit = [t for t in results.tasks if GROUP_OF[t.name] not in others]
+    of_commit = [t for t in results.tasks if not {t.name, GROUP_OF[t.name]} & others.keys()]
+    if not of_commit:
+        raise UserError("--other names every task: one of these commits is --commit")
     made = environments(results, results.tasks)
     card = " and ".join(sorted({str(e["device"]) for e in made}))
     finished = results.cells - len(results.missing)
@@ -262,11 +266,10 @@ def collect(
     if file.is_file():
         notes.append(_pretrained(json.loads(file.read_text(encoding="utf-8"))))
     file = folder / REPEATED
-    if file.is_file():
-        again = ", ".join(json.loads(file.read_text(encoding="utf-8")))
+    if file.is_file() and (again := json.loads(file.read_text(encoding="utf-8"))):
         notes.append(
             "Trained twice, since their weights did not travel; methods that had finished by then "
-            f"start from the first: {again}."
+            f"start from the first: {', '.join(again)}."
         )
     there = [r.method for r in results.rows if any(t.cells.get(r.label) for t in results.tasks)]
     if ablations := grue_ablations.note(there):
@@ -363,7 +366,7 @@ def main(words: Sequence[str] | None = None) -> int:
         nargs="+",
         default=[],
         metavar="WHAT=COMMIT",
-        help="another one, of t5 or smollm2, of one row: TASK/METHOD, or of one cell: its folder",
+        help="another one, of t5 or smollm2, of a TASK, a row: TASK/METHOD, or a cell: its folder",
     )
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / f"{NAME}.json")
     given = p.parse_args(words)
@@ -374,11 +377,12 @@ def main(words: Sequence[str] | None = None) -> int:
         p.error("--date and --commit are needed")
     pairs = [o.partition("=")[::2] for o in given.other]
     others = dict(pairs)
-    wrong = [what for what, one in pairs if not one or not (what in GROUPS or "/" in what)]
+    known = {*GROUPS, *GROUP_OF}
+    wrong = [what for what, one in pairs if not one or not (what in known or "/" in what)]
     if wrong or len(others) < len(pairs) or GROUPS.keys() <= others.keys():
         p.error(
             "--other is t5=COMMIT or smollm2=COMMIT, where the other one ran at --commit, "
-            "TASK/METHOD=COMMIT, or TASK/CELL=COMMIT, each once"
+            "TASK=COMMIT, TASK/METHOD=COMMIT, or TASK/CELL=COMMIT, each once"
         )
     try:
         with opened(given.runs) as folder:

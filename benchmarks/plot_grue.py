@@ -115,7 +115,7 @@ def chart(r: Results) -> Spec:
             ),
         },
         "concat": [panel(r, name, mine) for name, mine in by_task.items() if mine],
-        "columns": 3,
+        "columns": 4,
         "config": CONFIG,
     }  # fmt: skip
 

@@ -30,23 +30,32 @@ def test_models_that_ran_at_different_commits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = benchmark(tmp_path / "runs")
+    (folder / "repeated.json").write_text("[]")
     found = collect(folder, date="2026-01-02", commit="0123abc", others={"t5": "fedcba9"})
     file = tmp_path / "grue.json"
     file.write_text(json.dumps(found))
     page = render(read_result(file))
+    assert "Trained twice" not in page
     assert "at commit 0123abc; torch 2. At commit fedcba9: CommonGen.\n" in page
     of = {r["kind"]: r.get("commit") for r in found["rows"] if r["card"] == "one card"}
     assert of["scores-commongen"] == "fedcba9" and of["scores-imdb"] is None
     words = [str(folder), "--date", "2026-01-02", "--commit", "0123abc", "--out", str(file)]
     both = ["t5=fedcba9", "smollm2=fedcba9"]
     twice = ["imdb/ppo=1", "imdb/ppo=2"]
-    for wrong in (["t6=1"], ["t5"], ["t5="], both, [*both, "imdb/ppo=1"], ["imdb=1"], twice):
+    for wrong in (["t6=1"], ["t5"], ["t5="], both, [*both, "imdb/ppo=1"], ["imdbb=1"], twice):
         with pytest.raises(SystemExit):
             main([*words, "--other", *wrong])
     assert main([*words, "--other", "smollm2=fedcba9"]) == 0
     assert "At commit fedcba9: IMDB." in render(read_result(file))
+    assert main([*words, "--other", "imdb=fedcba9"]) == 0  # a task, of the same model as others
+    assert "At commit fedcba9: IMDB." in render(read_result(file))
+    assert {r["kind"] for r in read_result(file)["rows"] if r.get("commit")} == {
+        "scores-imdb", "metrics-imdb",
+    }  # fmt: skip
+    assert main([*words, "--other", "imdb=fedcba9", "commongen=1234567"]) == 1
+    assert "--other names every task" in capsys.readouterr().err
     assert main([*words, "--other", "imdb/pppo=fedcba9"]) == 1
-    assert "--other imdb/pppo is no row" in capsys.readouterr().err
+    assert "--other imdb/pppo is no task or row" in capsys.readouterr().err
     assert main([*words, "--other", "imdb/supervised+ppo-seed1=fedcba9"]) == 1  # did not finish
     assert "nor a finished cell of it" in capsys.readouterr().err
     cells = ["imdb/ppo-seed1=fedcba9", "imdb/zero-shot-seed0=1234567", "imdb/ppo-seed0=fedcba9"]
