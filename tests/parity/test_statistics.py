@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tether.analysis.comparisons import compare_all, detectable, equivalent, power, sign_flip_p
+from tether.analysis.comparisons import compare_all, equivalent, sign_flip_p
 from tether.analysis.intervals import bootstrap_t_interval, paired_interval, t_interval
+from tether.analysis.power import detectable, power
 
 RNG = np.random.default_rng(7)
 
@@ -65,11 +66,26 @@ def test_equivalence_is_two_one_sided_tests() -> None:
         assert equivalent(list(d), 0.008) == (max(lower, upper) < 0.05)
 
 
-def test_power_equals_simulation() -> None:
-    draws = RNG.normal(0.9, 1.0, size=(20_000, 10))
-    share = float((stats.ttest_1samp(draws, 0.0, axis=1).pvalue < 0.05).mean())
-    assert power(0.9, 10) == pytest.approx(share, abs=0.01)
-    assert power(detectable(2.0, 10) / 2.0, 10) == pytest.approx(0.80, abs=1e-6)
+@pytest.mark.parametrize(("n", "declared"), [(6, 1), (7, 3), (8, 2), (8, 6), (10, 1)])
+def test_power_is_the_share_of_studies_that_say_better(n: int, declared: int) -> None:
+    """Whole studies, verdicts and all: one true difference, the others show nothing."""
+    effect = detectable(2.0, n, declared)
+    assert effect is not None
+    assert power(effect / 2.0, n, declared) == pytest.approx(0.80, abs=1e-3)
+    nothing = ([0.5, -0.5] * n)[:n], [0.0] * n
+    said = 0
+    for draws in RNG.normal(effect, 2.0, size=(1_500, n)):
+        pairs = {"true": (list(draws), [0.0] * n)} | {str(i): nothing for i in range(declared - 1)}
+        said += compare_all(pairs)["true"].verdict == "better"
+    assert said / 1_500 == pytest.approx(0.80, abs=0.035)
+
+
+def test_power_of_many_pairs_is_that_of_the_t_test() -> None:
+    """From some ten pairs on the sign-flip test takes little; above 13 subsets are drawn."""
+    for n in (12, 13, 14, 20):
+        effect = 3.0 / n**0.5
+        exact = stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, 3.0)
+        assert exact - 0.05 < power(effect, n) < exact + 0.015
 
 
 def test_bootstrap_t_equals_enumeration_at_three() -> None:

@@ -7,15 +7,14 @@ never from fewer than 6 seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, stats
 
 from tether.analysis.intervals import differences, t_interval
+from tether.analysis.power import detectable
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 SEEDS_FOR_VERDICT = 6
@@ -46,8 +45,9 @@ class Comparison:
     equivalence_low: float
     equivalence_high: float
     """90 % t-interval: two one-sided tests at 5 %."""
-    detectable: float
-    """Smallest true difference that a paired t-test at 5 % finds with 80 % power."""
+    detectable: float | None
+    """Smallest true difference that is found better (or worse) with 80 % power while the other
+    comparisons show nothing; None where the seeds are too few for these words."""
     verdict: Verdict | None
     """None below 6 seeds."""
 
@@ -98,36 +98,6 @@ def equivalent(difference: Sequence[float], margin: float) -> bool:
     return -margin < low and high < margin
 
 
-def power(effect: float, n: int, alpha: float = 0.05) -> float:
-    """Power of the two-sided paired t-test for a true mean of `effect` s.d. with n pairs."""
-    if n < 2:
-        raise ValueError(f"a paired t-test needs at least 2 pairs, not {n}")
-    critical = float(stats.t.ppf(1 - alpha / 2, n - 1))
-    shift = effect * math.sqrt(n)
-    return float(stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift))
-
-
-def detectable(sd: float, n: int, target: float = 0.80, alpha: float = 0.05) -> float:
-    """Smallest true difference found with power `target`, in the unit of `sd`.
-
-    Args:
-        sd: s.d. of the paired differences.
-        n: pairs.
-    """
-    if sd < 0 or not math.isfinite(sd):
-        raise ValueError(f"the s.d. of the differences must be finite and at least 0, not {sd}")
-    return _detectable_effect(n, target, alpha) * sd
-
-
-@cache
-def _detectable_effect(n: int, target: float, alpha: float) -> float:
-    """In s.d. of the differences. Kept: it is solved for, and all pairs of a study have one n."""
-    top = 1.0
-    while power(top, n, alpha) < target:
-        top *= 2
-    return float(optimize.brentq(lambda e: power(e, n, alpha) - target, 0.0, top, xtol=1e-10))
-
-
 def decide(comparison: Comparison, margin: float, higher_is_better: bool = True) -> Verdict | None:
     """The word for one comparison of a against b; None below 6 seeds.
 
@@ -165,7 +135,8 @@ def compare_all(
     if not margin > 0:
         raise ValueError(f"an equivalence margin must be above 0, not {margin}")
     names = list(pairs)
-    found = [_compare(differences(*pairs[name])) for name in names]
+    count = max(declared, len(names))
+    found = [_compare(differences(*pairs[name]), count) for name in names]
     absent = [1.0] * max(0, declared - len(found))
     adjusted = holm([*(c.p for c in found), *absent])[: len(found)]
     out: dict[str, Comparison] = {}
@@ -175,7 +146,16 @@ def compare_all(
     return out
 
 
-def _compare(difference: list[float]) -> Comparison:
+def distinct(pairs: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
+    """Each comparison once: one that is named twice, or both ways round, is one test, which Holm
+    counts once. The order of the first stays."""
+    kept: dict[frozenset[str], tuple[str, str]] = {}
+    for a, b in pairs:
+        kept.setdefault(frozenset((a, b)), (a, b))
+    return list(kept.values())
+
+
+def _compare(difference: list[float], declared: int) -> Comparison:
     low, high = t_interval(difference, 0.95)
     inner_low, inner_high = t_interval(difference, 0.90)
     p = sign_flip_p(difference)
@@ -189,6 +169,6 @@ def _compare(difference: list[float]) -> Comparison:
         p_holm=p,
         equivalence_low=inner_low,
         equivalence_high=inner_high,
-        detectable=detectable(sd, len(difference)),
+        detectable=detectable(sd, len(difference), declared),
         verdict=None,
     )

@@ -58,8 +58,7 @@ def run(words: list[str]) -> int:
     p.add_argument("--budgets", type=budgets, default=(), help="nats a completion: 1,2,4,8,16")
     p.add_argument(
         "--primary",
-        type=_pairs,
-        default=(),
+        default="",
         help="comparisons declared beforehand: nlpo:ppo,supervised+nlpo:supervised+ppo",
     )
     p.add_argument(
@@ -155,13 +154,3 @@ def _steps(text: str) -> tuple[str, ...]:
     if not set(found) <= set(STEPS):
         raise argparse.ArgumentTypeError(f"'{text}' is not all, and none of {', '.join(STEPS)}")
     return found
-
-
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    found = []
-    for pair in _names(text):
-        a, colon, b = (x.strip() for x in pair.partition(":"))
-        if not (a and colon and b) or a == b:
-            raise argparse.ArgumentTypeError(f"'{pair}' is no comparison; write METHOD:AGAINST")
-        found.append((a, b))
-    return tuple(found)

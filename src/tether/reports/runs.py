@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tether.analysis.comparisons import distinct
 from tether.config.errors import UserError
 from tether.config.json_file import read_mapping
 from tether.records import BASELINES, DRIFT, INTERPOLATION, BaselinePoint, EvalPoint, read_lines
@@ -69,7 +70,7 @@ class Plan:
     name: str = ""
     methods: tuple[str, ...] = ()
     primary: tuple[tuple[str, str], ...] = ()
-    """Primary comparisons, (method, against)."""
+    """Primary comparisons, (method, against), each once."""
     margin: float = 0.01
 
 
@@ -222,7 +223,7 @@ def _plan(file: Path) -> Plan:
         return Plan(
             name=str(read["name"]),
             methods=tuple(read["methods"]),
-            primary=tuple((a, b) for a, b in read["primary"]),
+            primary=tuple(distinct(read["primary"])),
             margin=float(read["margin"]),
         )
     except (TypeError, ValueError) as e:

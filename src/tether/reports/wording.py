@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tether.analysis.comparisons import SEEDS_FOR_VERDICT, Comparison, compare_all
+from tether.analysis.comparisons import (
+    SEEDS_FOR_VERDICT,
+    TESTED_AT_MOST,
+    Comparison,
+    compare_all,
+)
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL, Summary
+from tether.analysis.power import too_few
 from tether.config.errors import UserError
 from tether.reports.methods import Study
 
@@ -39,9 +45,9 @@ def verdicts(study: Study) -> dict[tuple[str, str], Comparison]:
         first = {s.seed: s.reward_at(study.primary_budget) for s in by_name[a].seeds}
         second = {s.seed: s.reward_at(study.primary_budget) for s in by_name[b].seeds}
         shared = sorted(first.keys() & second.keys())
-        if len(shared) >= 2:
+        if 2 <= len(shared) <= TESTED_AT_MOST:
             pairs[f"{a}\0{b}"] = ([first[s] for s in shared], [second[s] for s in shared])
-    declared = len(set(study.plan.primary))
+    declared = len(study.plan.primary)
     found = compare_all(pairs, study.plan.margin, declared=declared) if pairs else {}
     return {(k.split("\0")[0], k.split("\0")[1]): c for k, c in found.items()}
 
@@ -74,18 +80,27 @@ def _decided(study: Study, methods: int, fewest: int, seeds: str) -> str:
         return f"{seeds} {verb} no verdict"
     if not study.plan.primary:
         return "no comparison was declared before the runs, so there is no verdict"
+    if len(study.seeds) > TESTED_AT_MOST:
+        return (
+            f"no verdict on more than {TESTED_AT_MOST} seeds, up to which the sign-flip test is "
+            "exact"
+        )
     found = verdicts(study)
-    return _list([_verdict(a, b, found.get((a, b))) for a, b in dict.fromkeys(study.plan.primary)])
+    declared = study.plan.primary
+    return _list([_verdict(a, b, found.get((a, b)), len(declared)) for a, b in declared])
 
 
-def _verdict(a: str, b: str, c: Comparison | None) -> str:
+def _verdict(a: str, b: str, c: Comparison | None, declared: int) -> str:
     if c is None or c.verdict is None:
         seeds = "fewer than 2" if c is None else c.seeds
         return f"{a} against {b} has no verdict ({seeds} seeds that both have)"
     if c.verdict == "equivalent":
         return f"{a} and {b} are equivalent"
     if c.verdict == "undecided":
-        return f"{a} against {b} is undecided (80 % power only for {c.detectable:.3f} and more)"
+        why = too_few(c.seeds, declared)
+        if c.detectable is not None:
+            why = f"80 % power only for {c.detectable:.3f} and more"
+        return f"{a} against {b} is undecided ({why})"
     return f"{a} is {c.verdict} than {b}"
 
 

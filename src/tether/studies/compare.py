@@ -7,6 +7,7 @@ A study is its arms, its seeds and what it declares beforehand. Its folder holds
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,13 @@ from typing import Any
 
 from rich.console import Console
 
-from tether.analysis.comparisons import PRIMARY_AT_MOST, REWARD_MARGIN
+from tether.analysis.comparisons import (
+    PRIMARY_AT_MOST,
+    REWARD_MARGIN,
+    TESTED_AT_MOST,
+    distinct,
+)
+from tether.analysis.power import too_few
 from tether.config.compose import recipe as recipe_mapping
 from tether.config.differences import differences, told
 from tether.config.errors import UserError
@@ -87,8 +94,11 @@ def run_study(
         UserError: before the first worker, for any configuration that is wrong.
         SystemExit: 130 or 143 after Ctrl-C or SIGTERM, when all workers have stopped.
     """
+    console = console or Console(stderr=True, quiet=not progress)
     jobs = plan(study)
     _declare(study)
+    if study.primary and (why := too_few(len(study.seeds), len(distinct(study.primary)))):
+        console.print(f"{why} (--seeds N)", style="yellow", markup=False, highlight=False)
     for job in jobs:
         write_yaml(_made(job.config), dump(job.settings))
     run_jobs(
@@ -97,7 +107,7 @@ def run_study(
         workers=workers,
         per_device=per_device,
         retry=retry,
-        console=console or Console(stderr=True, quiet=not progress),
+        console=console,
     )
     return [j.folder for j in jobs if (j.folder / "record.jsonl").is_file()]
 
@@ -313,18 +323,28 @@ def _declare(study: Study) -> None:
     unknown = next((m for pair in study.primary for m in pair if m not in study.arms), None)
     if unknown:
         raise UserError(f"'primary' names '{unknown}', which is no method of the study")
-    if len(study.primary) > PRIMARY_AT_MOST:
+    if study.primary and not 0 < study.margin < math.inf:
+        raise UserError(f"'margin' of a study must be a number above 0, not {study.margin}")
+    itself = next((a for a, b in study.primary if a == b), None)
+    if itself:
+        raise UserError(f"'primary' compares '{itself}' with itself")
+    primary = distinct(study.primary)
+    if len(primary) > PRIMARY_AT_MOST:
         raise UserError(
-            f"a study declares at most {PRIMARY_AT_MOST} primary comparisons, not "
-            f"{len(study.primary)}"
+            f"a study declares at most {PRIMARY_AT_MOST} primary comparisons, not {len(primary)}"
+        )
+    if primary and len(study.seeds) > TESTED_AT_MOST:
+        raise UserError(
+            f"a study with primary comparisons has at most {TESTED_AT_MOST} seeds, up to which the "
+            f"test is exact, not {len(study.seeds)}: take fewer, or declare no comparison"
         )
     file = study.folder / STUDY
     methods = list(study.arms)
-    declared = {"primary": [list(p) for p in study.primary], "margin": study.margin}
+    declared = {"primary": [list(p) for p in primary], "margin": study.margin}
     if file.is_file():
         mend = "delete it: the same command writes it again, and repeats no finished run"
         old = read_mapping(file, mend, "primary", "margin", "methods")
-        before = {"primary": old["primary"], "margin": old["margin"]}
+        before = {"primary": _once(old["primary"]), "margin": old["margin"]}
         if before != declared and any(study.folder.glob("*/record.jsonl")):
             raise UserError(
                 f"{file} declares other primary comparisons, and there are results already; "
@@ -337,6 +357,14 @@ def _declare(study: Study) -> None:
         ensure_ascii=False,
     )
     write_whole(file, text + "\n")
+
+
+def _once(declared: Any) -> Any:
+    """What a study file holds, as it is written now; anything else than pairs as it is."""
+    try:
+        return [list(p) for p in distinct(declared)]
+    except (TypeError, ValueError):
+        return declared
 
 
 def _made(path: Path) -> Path:

@@ -17,6 +17,7 @@ from tether.cli.main import main as tether
 from tether.config.errors import UserError
 from tether.records import BaselinePoint, baseline_line
 from tether.reports.grue import tables
+from tether.reports.grue.comparing import comparisons
 from tether.reports.grue.frontiers import Frontier, chart, frontiers, waste, without_training
 from tether.reports.grue.results import read
 from tether.reports.grue.write import notes
@@ -67,7 +68,7 @@ def test_the_model_as_it_is_is_one_run(tmp_path: Path, seeds: int) -> None:
     assert next(x for x in text.splitlines() if x.startswith("zero-shot")).endswith("examples,1,2")
     if seeds == 6:  # its one value stands beside every seed of the other's
         assert r.by_seed("zero-shot") == pytest.approx([0.025] * 6)
-        part = tables.comparisons(r)
+        part = comparisons(r)
         assert part is not None and part.rows[0][-1] == "better"
 
 
@@ -85,18 +86,18 @@ def test_the_leaderboard_is_in_order_and_drift_stands_beside(tmp_path: Path) -> 
 
 def test_below_5_seeds_nothing_is_decided(tmp_path: Path) -> None:
     r = read(write(tmp_path, ROWS, [0, 1], value, primary=[["nlpo", "ppo"]]))
-    part = tables.comparisons(r)
+    part = comparisons(r)
     assert part is not None and "examples only" in part.title and "No verdict" in part.note
     assert "Verdict" not in part.head and "p" not in part.head
     # the same examples move both methods alike
-    assert part.rows[0] == ["nlpo - ppo", "commongen", "+0.200", "[0.200, 0.200]"]
+    assert part.rows[0] == ["nlpo - ppo", "commongen", "0, 1", "+0.200", "[0.200, 0.200]"]
     text = write_report(tmp_path).markdown.read_text()
     assert "2 seeds: intervals are over examples only, and nothing is decided" in text
     assert "(0.325, 0.335)" in text  # every seed's value
 
 
 def test_pairs_share_their_start(tmp_path: Path) -> None:
-    part = tables.comparisons(read(write(tmp_path, ROWS, [0], value)))
+    part = comparisons(read(write(tmp_path, ROWS, [0], value)))
     assert part is not None and {x[0] for x in part.rows} == {"nlpo - ppo"}
 
 
@@ -104,17 +105,15 @@ def test_from_5_seeds_there_are_tests_and_from_6_verdicts(tmp_path: Path) -> Non
     def noisy(task: str, label: str, seed: int) -> float:
         return value(task, label, seed) + (0.002 * (seed % 2) if label == "nlpo" else 0.0)
 
-    five = tables.comparisons(
+    five = comparisons(
         read(write(tmp_path / "5", ROWS, range(5), noisy, primary=[["nlpo", "ppo"]]))
     )
     assert five is not None and five.rows[0][-1] == "none"
     assert five.rows[0][3] == "0.0625"  # 2 / 2^5
-    six = tables.comparisons(
-        read(write(tmp_path / "6", ROWS, range(6), noisy, primary=[["nlpo", "ppo"]]))
-    )
+    six = comparisons(read(write(tmp_path / "6", ROWS, range(6), noisy, primary=[["nlpo", "ppo"]])))
     assert six is not None and six.rows[0][-1] == "better"
     assert six.rows[0][:2] == ["nlpo - ppo", "+0.203"]  # .08 / .4, and .005 on odd seeds
-    open_ = tables.comparisons(read(write(tmp_path / "none", ROWS, range(6), noisy)))
+    open_ = comparisons(read(write(tmp_path / "none", ROWS, range(6), noisy)))
     assert open_ is not None and open_.title.startswith("Exploratory") and len(open_.head) == 5
 
 
@@ -125,21 +124,21 @@ def test_a_declared_pair_that_is_missing_stays_and_counts(tmp_path: Path) -> Non
     pairs = [["nlpo", "ppo"], ["supervised+ppo", "ppo"]]
     gone = ["imdb/supervised+ppo-seed3"]
     write(tmp_path, ROWS, range(6), noisy, primary=pairs, unfinished=gone)
-    part = tables.comparisons(read(tmp_path))
+    part = comparisons(read(tmp_path))
     assert part is not None
     # 2 / 2^6, and twice that: 2 comparisons were declared
     assert part.rows[0][3:] == ["0.0312", "0.0625", part.rows[0][5]]
     assert part.rows[0][5].startswith("undecided")
     assert part.rows[1] == ["supervised+ppo - ppo", "-", "-", "-", "-", "none: not finished"]
     few = write(tmp_path / "few", ROWS, [0], noisy, primary=pairs, unfinished=["imdb/nlpo-seed0"])
-    below = tables.comparisons(read(few))
-    assert below is not None and ["nlpo - ppo", "imdb", "-", "-"] in below.rows
+    below = comparisons(read(few))
+    assert below is not None and ["nlpo - ppo", "imdb", "-", "-", "-"] in below.rows
 
 
 def test_above_20_seeds_the_notes_say_that_nothing_is_compared(tmp_path: Path) -> None:
     rows = {k: ROWS[k] for k in ("zero-shot", "ppo", "nlpo")}
     r = read(write(tmp_path, rows, range(21), value, primary=[["nlpo", "ppo"]], tasks=["imdb"]))
-    assert tables.comparisons(r) is None
+    assert comparisons(r) is None
     assert any("21 seeds: there are no comparisons" in x for x in notes(r))
 
 

@@ -317,6 +317,40 @@ def test_a_declared_comparison_without_seeds_counts_in_holm(tmp_path: Path) -> N
     assert found["A", "B"].verdict == "undecided"
 
 
+def test_what_is_undecided_has_the_power_of_its_rule(tmp_path: Path) -> None:
+    for s in range(7):
+        moved = [replace(p, reward=p.reward + 0.1 * (s % 2)) for p in VALIDATION]
+        write_run(tmp_path / f"A{s}", "A", s, [VALIDATION[0], *moved[1:]])
+        write_run(tmp_path / f"B{s}", "B", s, VALIDATION)
+    declare(tmp_path, ["A", "B"], [["A", "B"], ["B", "A"], ["A", "B"]])
+    # .1 on three of seven seeds: s.d. .0535; one comparison of 7 pairs: 1.36 of it (simulated)
+    said = conclusion(study(*find_runs([tmp_path])))
+    assert said.endswith("A against B is undecided (80 % power only for 0.073 and more).")
+    assert said.count("undecided") == 1  # the same comparison, declared three times
+
+
+def test_too_few_seeds_for_the_declared_comparisons_are_said(tmp_path: Path) -> None:
+    pair(tmp_path, 6)
+    for s in range(6):
+        write_run(tmp_path / f"C{s}", "C", s, VALIDATION)
+    declare(tmp_path, ["A", "B", "C"], [["A", "B"], ["A", "C"]])
+    said = conclusion(study(*find_runs([tmp_path])))
+    why = (
+        "6 seeds are too few to find better or worse in 2 declared comparisons: p after Holm's "
+        "correction is 0.0625 at least; 7 seeds would do"
+    )
+    assert f"A against B is undecided ({why})" in said and "80 % power" not in said
+
+
+def test_above_20_seeds_nothing_is_tested(tmp_path: Path) -> None:
+    pair(tmp_path, 21)
+    declare(tmp_path, ["A", "B"], [["A", "B"]])
+    said = conclusion(study(*find_runs([tmp_path])))
+    assert said.endswith(
+        "no verdict on more than 20 seeds, up to which the sign-flip test is exact."
+    )
+
+
 def test_equivalent_and_undecided(tmp_path: Path) -> None:
     pair(tmp_path, 6, gain=0.0)
     declare(tmp_path, ["A", "B"], [["A", "B"]])

@@ -26,6 +26,7 @@ from tether.config.errors import UserError
 from tether.config.settings import dump
 from tether.config.text_values import read_yaml, write_yaml
 from tether.records import read_lines
+from tether.reports.runs import find_runs
 from tether.studies import workers
 from tether.studies.compare import Study, from_recipes, main, plan, read_study, run_study
 from tether.studies.devices import slots
@@ -365,6 +366,39 @@ def test_comparisons_cannot_be_declared_after_the_results(stand_in: Path, tmp_pa
         "KL",
         "New",
     ]
+
+
+def test_comparisons_count_once_and_seeds_that_cannot_decide_are_told(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    def said(seeds: int, *primary: tuple[str, str]) -> str:
+        folder = tmp_path / f"{seeds}-{len(primary)}"
+        study = make(folder, "A", "B", "C", seeds=seeds, primary=primary)
+        run_study(study, workers=2, console=Console(file=(out := io.StringIO()), width=1000))
+        return out.getvalue().splitlines()[0]
+
+    pairs = [("B", "A"), ("C", "A")]
+    assert said(2, *pairs).startswith("2 seeds are too few to find better or worse in 2 declared")
+    assert said(2, *pairs, ("A", "B"), ("B", "A")).endswith("7 seeds would do (--seeds N)")
+    held = json.loads((tmp_path / "2-4" / "study.json").read_text())
+    assert held["primary"] == [["B", "A"], ["C", "A"]]
+    # one that was declared before they were counted once goes on
+    twice = {**held, "primary": [["B", "A"], ["C", "A"], ["B", "A"]]}
+    (tmp_path / "2-4" / "study.json").write_text(json.dumps(twice))
+    run_study(make(tmp_path / "2-4", "A", "B", "C", seeds=2, primary=pairs), progress=False)
+    assert find_runs([tmp_path / "2-4"])[1].primary == tuple(pairs)
+
+
+def test_declared_comparisons_that_cannot_be_tested(tmp_path: Path) -> None:
+    for more, why in (
+        ({"primary": [("A", "A")]}, "'primary' compares 'A' with itself"),
+        ({"primary": [("A", "B")], "seeds": 21}, "has at most 20 seeds, .* not 21"),
+    ):
+        with pytest.raises(UserError, match=why):
+            run_study(make(tmp_path, "A", "B", **more), progress=False)
+    study = replace(make(tmp_path, "A", "B", primary=[("A", "B")]), margin=0.0)
+    with pytest.raises(UserError, match="'margin' of a study must be a number above 0, not 0"):
+        run_study(study, progress=False)
 
 
 DRIVER = """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tether.analysis.comparisons import distinct
 from tether.analysis.grue import (
     Anchor,
     Family,
@@ -184,10 +185,14 @@ class Results:
 
     def weights(self, task: Task, row: Row, budget: float | None) -> list[Weights]:
         """Of every finished seed, in order; one where the row has no seeds."""
+        return list(self.by_seeds(task, row, budget).values())
+
+    def by_seeds(self, task: Task, row: Row, budget: float | None) -> dict[int, Weights]:
+        """The same with their seeds."""
         name = self.names(row, budget)
         cells = task.cells.get(row.label, {})
         seeds = self.seeds if row.has_seeds else sorted(cells)[:1]
-        return [w for s in seeds if s in cells and (w := cells[s].at(name)) is not None]
+        return {s: w for s in seeds if s in cells and (w := cells[s].at(name)) is not None}
 
     def runs(self, row: Row) -> int:
         """How many a task has of a row."""
@@ -195,14 +200,27 @@ class Results:
 
     def score(self, task: Task, row: Row, family: Family, budget: float | None) -> Score | None:
         """None where no seed has finished, or nothing of the family is measured."""
+        return _summarised(task, family, self.weights(task, row, budget))
+
+    def paired(
+        self, task: Task, a: str, b: str
+    ) -> tuple[tuple[int, ...], Score | None, Score | None]:
+        """(seeds, task scores of two rows within the primary budget on these), the seeds being
+        those that both have. One run without a seed stands beside each."""
+        of = [self.row(a), self.row(b)]
         found = [
-            (value, left_out_scores(task.anchors, family, w.measured, task.perplexity))
-            for w in self.weights(task, row, budget)
-            if (value := _score(task, family, w)) is not None
+            {s: w for s, w in self.by_seeds(task, x, self.budget).items()
+             if _score(task, "task", w) is not None}
+            for x in of
+        ]  # fmt: skip
+        seeds = [set(f) for x, f in zip(of, found, strict=True) if x.has_seeds]
+        shared = tuple(sorted(set.intersection(*seeds))) if seeds else ()
+        kept = [
+            [f[s] for s in shared] if x.has_seeds else list(f.values())
+            for x, f in zip(of, found, strict=True)
         ]
-        if not found:
-            return None
-        return summarised([v for v, _ in found], [x for _, x in found])
+        first, second = (_summarised(task, "task", w) for w in kept)
+        return shared, first, second
 
     def aggregate(self, row: Row, family: Family, budget: float | None) -> Score | None:
         """Over all tasks that have the family; None while a cell of one is missing, since a mean
@@ -225,6 +243,15 @@ class Results:
 def _score(task: Task, family: Family, weights: Weights) -> float | None:
     scaled = on_scale(task.anchors, weights.measured.values, task.perplexity)
     return family_score(task.anchors, family, scaled)
+
+
+def _summarised(task: Task, family: Family, weights: Sequence[Weights]) -> Score | None:
+    found = [
+        (value, left_out_scores(task.anchors, family, w.measured, task.perplexity))
+        for w in weights
+        if (value := _score(task, family, w)) is not None
+    ]
+    return summarised([v for v, _ in found], [x for _, x in found]) if found else None
 
 
 def read(folder: Path) -> Results:
@@ -278,7 +305,7 @@ def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
         rows,
         tuple(declared["seeds"]),
         tuple(sorted(declared["budgets"])),
-        tuple((a, b) for a, b in declared["primary"]),
+        tuple(distinct(declared["primary"])),
         float(declared["margin"]),
         completions,
         len(declared["cells"]),

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tether.analysis.comparisons import (
-    SEEDS_FOR_VERDICT,
-    TESTED_AT_MOST,
-    Comparison,
-    compare_all,
-    holm,
-)
-from tether.analysis.comparisons import sign_flip_p as exact_p
-from tether.analysis.grue import FAMILIES, Score, difference
-from tether.analysis.intervals import SEEDS_FOR_INTERVAL, differences, t_interval
+from tether.analysis.grue import FAMILIES, Score
+from tether.analysis.intervals import SEEDS_FOR_INTERVAL
 from tether.reports.grue.results import ZERO_SHOT, Results, Row, Task
 from tether.reports.parts import Part
 
@@ -44,11 +35,12 @@ def by_task(r: Results, budget: float | None) -> Part:
     columns."""
     where = "final weights" if budget is None else f"within {nats(budget)}"
     title = f"Task score / naturalness score, {where}"
+    note = _fewer(r, r.tasks).strip()
     if len(r.tasks) < len(r.rows):
         rows = [[x.label, *(_both(r, t, x, budget) for t in r.tasks)] for x in r.rows]
-        return Part(title, ["Method", *(t.name for t in r.tasks)], rows)
+        return Part(title, ["Method", *(t.name for t in r.tasks)], rows, note)
     rows = [[t.name, *(_both(r, t, x, budget) for x in r.rows)] for t in r.tasks]
-    return Part(title, ["Task", *(x.label for x in r.rows)], rows)
+    return Part(title, ["Task", *(x.label for x in r.rows)], rows, note)
 
 
 def _both(r: Results, task: Task, row: Row, budget: float | None) -> str:
@@ -63,13 +55,14 @@ def of_task(r: Results, task: Task) -> list[Part]:
         for budget in [r.budget, None] if row.tuned else [None]:
             scores = [r.score(task, row, f, budget) for f in FAMILIES]
             name = "final" if budget is None else f"within {nats(budget)}"
-            rows.append([row.label, name, *map(shown, scores), _drift(r, row, budget, task)])
+            told = [shown(s, r.runs(row)) for s in scores]
+            rows.append([row.label, name, *told, _drift(r, row, budget, task)])
     found = [
         Part(
             f"{task.name}: scores",
             ["Method", "Weights", "Task score", "Naturalness", "Drift"],
             rows,
-            f"{task.examples} test examples. {_interval(r)}",
+            f"{task.examples} test examples. {_interval(r)}{_fewer(r, [task])}",
         )
     ]
     tuned = [row for row in r.rows if row.tuned]
@@ -89,7 +82,7 @@ def _budgets(r: Results, task: Task, tuned: Sequence[Row]) -> Part:
         ["Method", "Start", *map(nats, r.budgets)],
         rows,
         "Best weights by validation reward within the budget, nats per completion from where the "
-        "method starts: compare methods of one start.",
+        f"method starts: compare methods of one start.{_fewer(r, [task])}",
     )
 
 
@@ -115,6 +108,7 @@ def _metrics(r: Results, task: Task) -> Part:
     note += ", ".join(dict.fromkeys(a.ceiling_is for a in task.anchors if a.ceiling_is)) + "."
     if left_out:
         note += f" Left out: {left_out}."
+    note += _fewer(r, [task])
     head = ["Metric", "Floor", "Ceiling", *(x.label for x in r.rows)]
     return Part(f"{task.name}: metrics", head, rows, note)
 
@@ -165,7 +159,7 @@ def matrix(r: Results) -> list[Part]:
                     f"{task.name}: reward by metric, {method}{held}",
                     ["Trained on", *metrics],
                     rows,
-                    "Final weights, raw values, mean over seeds.",
+                    f"Final weights, raw values, mean over seeds.{_fewer(r, [task])}",
                 )
             )
     return found
@@ -191,7 +185,8 @@ def references(r: Results) -> list[Part]:
                     f"{task.name}: start by KL reference, {last}{trained}",
                     ["Start", *(f"KL to {c}" for c in columns)],
                     rows,
-                    "Task score / naturalness score of the final weights (GRUE, section 5.2).",
+                    "Task score / naturalness score of the final weights (GRUE, section 5.2)."
+                    f"{_fewer(r, [task])}",
                 )
             )
     return found
@@ -201,119 +196,34 @@ def _last(row: Row) -> str:
     return row.method.rpartition("+")[2]
 
 
-def comparisons(r: Results) -> Part | None:
-    """Declared pairs with verdicts from 6 seeds; else the pairs of one start, exploratory. Below 5
-    seeds intervals over examples, and no test; above 20 nothing, which the notes say."""
-    pairs = list(r.primary) or _pairs(r)
-    if not pairs:
-        return None
-    if len(r.seeds) < SEEDS_FOR_INTERVAL:
-        return _over_examples(r, pairs)
-    if len(r.seeds) > TESTED_AT_MOST:
-        return None
-    paired = {}
-    for a, b in pairs:
-        first, second = r.by_seed(a), r.by_seed(b)
-        if first is not None and second is not None:
-            paired[f"{a} - {b}"] = (first, second)
-    if r.primary:
-        return _declared(r, paired)
-    return _exploratory(r, paired) if paired else None
+def shown(score: Score | None, runs: int | None = None) -> str:
+    """Mean, interval, and below 5 seeds every seed's value.
 
-
-def _pairs(r: Results) -> list[tuple[str, str]]:
-    tuned = [x for x in r.rows if x.tuned]
-    return [
-        (b.label, a.label)
-        for a, b in itertools.combinations(tuned, 2)
-        if (a.start, a.trained_on, a.reference) == (b.start, b.trained_on, b.reference)
-    ]
-
-
-Paired = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-
-
-def _declared(r: Results, paired: Paired) -> Part:
-    names = [f"{a} - {b}" for a, b in r.primary]
-    found = compare_all(paired, r.margin, declared=len(names))
-    rows = []
-    for name in names:
-        if name not in found:
-            rows.append([name, *[NONE] * 4, "none: not finished"])
-            continue
-        c = found[name]
-        interval = f"[{c.low:.3f}, {c.high:.3f}]"
-        rows.append(
-            [name, f"{c.difference:+.3f}", interval, f"{c.p:.3g}", f"{c.p_holm:.3g}", _verdict(c)]
-        )
-    return Part(
-        f"Primary comparisons, aggregate score within {nats(r.budget)}",
-        ["Pair", "Difference", "95 % over seeds", "p", "p (Holm)", "Verdict"],
-        rows,
-        f"Declared before the runs; paired by seed, t-interval, exact sign-flip test, margin "
-        f"{r.margin:g}, Holm over all {len(names)} that were declared. Verdicts from "
-        f"{SEEDS_FOR_VERDICT} seeds on.",
-    )
-
-
-def _verdict(c: Comparison) -> str:
-    if c.verdict is None:
-        return "none"
-    return (
-        f"undecided (80 % power from {c.detectable:.3f})" if c.verdict == "undecided" else c.verdict
-    )
-
-
-def _exploratory(r: Results, paired: Paired) -> Part:
-    deltas = {name: differences(a, b) for name, (a, b) in paired.items()}
-    p = {name: exact_p(d) for name, d in deltas.items()}
-    adjusted = dict(zip(p, holm(list(p.values())), strict=True))
-    rows = []
-    for name, d in deltas.items():
-        low, high = t_interval(d)
-        mean = math.fsum(d) / len(d)
-        interval = f"[{low:.3f}, {high:.3f}]"
-        rows.append([name, f"{mean:+.3f}", interval, f"{p[name]:.3g}", f"{adjusted[name]:.3g}"])
-    return Part(
-        f"Exploratory comparisons, aggregate score within {nats(r.budget)}",
-        ["Pair", "Difference", "95 % over seeds", "p", "p (Holm)"],
-        rows,
-        "No comparison was declared before the runs, so there is no verdict. Pairs of one start; "
-        "paired by seed, t-interval, exact sign-flip test, Holm over this table.",
-    )
-
-
-def _over_examples(r: Results, pairs: Sequence[tuple[str, str]]) -> Part:
-    rows = []
-    for a, b in pairs:
-        for task in r.tasks:
-            first, second = (r.score(task, r.row(x), "task", r.budget) for x in (a, b))
-            if first is None or second is None:
-                if r.primary:
-                    rows.append([f"{a} - {b}", task.name, NONE, NONE])
-                continue
-            found = difference(first, second)
-            interval = NONE if found is None else f"[{found[1]:.3f}, {found[2]:.3f}]"
-            rows.append([f"{a} - {b}", task.name, f"{first.mean - second.mean:+.3f}", interval])
-    return Part(
-        f"Differences of task scores within {nats(r.budget)}, over examples only",
-        ["Pair", "Task", "Difference", "95 % over examples"],
-        rows,
-        f"{_seeds(r)}: the intervals say how far other examples would move the difference, not how "
-        "far another seed would. No verdict.",
-    )
-
-
-def shown(score: Score | None) -> str:
-    """Mean, interval, and below 5 seeds every seed's value."""
+    runs: how many seeds there are of others; where this one has fewer, the text says so, and what
+    its interval is over.
+    """
     if score is None:
         return NONE
-    text = f"{score.mean:.3f}"
+    text, n = f"{score.mean:.3f}", len(score.seeds)
     if score.low is not None and score.high is not None:
         text += f" [{score.low:.3f}, {score.high:.3f}]"
-    if 1 < len(score.seeds) < SEEDS_FOR_INTERVAL:
+    if runs is not None and n < runs:
+        text += f" over {'examples, ' * (score.over == 'examples')}{n} of {runs} seeds"
+    if 1 < n < SEEDS_FOR_INTERVAL:
         text += f" ({', '.join(f'{v:.3f}' for v in score.seeds)})"
     return text
+
+
+def _fewer(r: Results, tasks: Sequence[Task]) -> str:
+    """Which seeds rows have whose means are over fewer than others', as a sentence behind others;
+    empty where all have all."""
+    found = [
+        f"{row.label} on {t.name} {', '.join(map(str, there))}"
+        for t in tasks
+        for row in r.rows
+        if 0 < len(there := r.by_seeds(t, row, None)) < r.runs(row)
+    ]
+    return f" Not all seeds: {'; '.join(found)}." if found else ""
 
 
 def nats(budget: float) -> str:
@@ -334,7 +244,7 @@ def _samples(r: Results, row: Row) -> str:
     )
 
 
-def _seeds(r: Results) -> str:
+def seeds_said(r: Results) -> str:
     return f"{len(r.seeds)} seed{'' if len(r.seeds) == 1 else 's'}"
 
 
@@ -345,7 +255,7 @@ def _interval(r: Results) -> str:
             "run without a seed, over examples only."
         )
     each = "" if len(r.seeds) == 1 else ", parentheses: every seed's value"
-    return f"Brackets: 95 % over examples only, not over seeds ({_seeds(r)}){each}."
+    return f"Brackets: 95 % over examples only, not over seeds ({seeds_said(r)}){each}."
 
 
 def _about(r: Results, budget: float | None) -> str:

@@ -16,6 +16,7 @@ from tether.analysis.grue import FAMILIES, on_scale
 from tether.analysis.intervals import SEEDS_FOR_INTERVAL
 from tether.config.whole_file import write_whole
 from tether.reports.grue import tables
+from tether.reports.grue.comparing import comparisons
 from tether.reports.grue.frontiers import Frontier, chart, frontiers, waste, without_training
 from tether.reports.grue.results import (
     FINAL,
@@ -190,7 +191,7 @@ def _moved_alike(one: Weights | None, two: Weights | None) -> bool:
 
 
 def _tables(r: Results) -> list[Part]:
-    compared = tables.comparisons(r)
+    compared = comparisons(r)
     return [
         tables.leaderboard(r, r.budget),
         tables.leaderboard(r, None),

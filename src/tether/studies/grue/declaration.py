@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tether.analysis.comparisons import PRIMARY_AT_MOST, TESTED_AT_MOST
+from tether.analysis.comparisons import PRIMARY_AT_MOST, TESTED_AT_MOST, distinct
 from tether.config.errors import UserError
 from tether.config.json_file import read_mapping
-from tether.config.nearest import unknown
 from tether.config.settings import dump
 from tether.config.whole_file import write_whole
 from tether.reports.grue.results import REDECLARE
 from tether.studies.grue.cells import Cell, Plan, tuned
+from tether.studies.grue.primary import pairs_of
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.workers import Job
 
@@ -32,17 +32,35 @@ def declare(
     plan: Plan,
     made: Sequence[tuple[Cell, Job]],
     stamps: Mapping[str, str],
-    primary: Sequence[tuple[str, str]] = (),
+    primary: Sequence[tuple[str, str]] | str = (),
     margin: float | None = None,
     free: Sequence[Cell] = (),
-) -> None:
-    """Write grue.json, with what it held before.
+) -> dict[str, Any]:
+    """Write grue.json, with what it held before. Returns what it holds now.
 
     Args:
         stamps: task -> hash of its anchors.
-        primary: none = as declared before.
+        primary: pairs, or the text of `--primary`; none = as declared before.
         margin: of their equivalence; None = as declared before, else .01.
         free: runs that measure what costs no training.
+    Raises:
+        UserError: as `checked`.
+    """
+    content = checked(plan, made, primary, margin)
+    more = {"anchors": dict(stamps), "free": [_free(c) for c in free]}
+    content = grown(declared(plan.folder), {**content, **more})
+    write_whole(plan.folder / DECLARED, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return content
+
+
+def checked(
+    plan: Plan,
+    made: Sequence[tuple[Cell, Job]],
+    primary: Sequence[tuple[str, str]] | str = (),
+    margin: float | None = None,
+) -> dict[str, Any]:
+    """What is declared together with what was, but for the anchors; nothing is written.
+
     Raises:
         UserError: a primary comparison of no method, more than 6, any with more than 20 seeds,
             other ones (or another margin) than before the first result, a margin that is not above
@@ -50,22 +68,19 @@ def declare(
     """
     file = plan.folder / DECLARED
     old = declared(plan.folder)
-    content = _content(plan, made, stamps)
+    content = grown(old, _content(plan, made))
     for key in ("mini", "budgets"):
         if old and old[key] != content[key]:
             raise UserError(
                 f"{file} is of a benchmark with {key} {old[key]}, not {content[key]}; take another "
                 "--out FOLDER"
             )
-    pairs = [list(p) for p in primary] or old.get("primary", [])
+    before = {"primary": _once(file, old.get("primary", [])), "margin": old.get("margin")}
+    given = distinct(pairs_of(primary, content["rows"]))
+    pairs = [list(p) for p in given] or before["primary"]
     margin = old.get("margin", MARGIN) if margin is None else margin
     if not 0 < margin < math.inf:
         raise UserError(f"--margin must be a number above 0, not {margin}")
-    fixed = {"primary": pairs, "margin": margin}
-    content = grown(old, {**content, "free": [_free(c) for c in free], **fixed})
-    for name in (n for pair in pairs for n in pair):
-        if name not in content["rows"]:
-            raise unknown("method", name, content["rows"], "--primary")
     if len(pairs) > PRIMARY_AT_MOST:
         raise UserError(f"--primary declares at most {PRIMARY_AT_MOST} comparisons")
     if pairs and len(content["seeds"]) > TESTED_AT_MOST:
@@ -73,13 +88,21 @@ def declare(
             f"--primary takes at most {TESTED_AT_MOST} seeds, up to which the test is exact, not "
             f"{len(content['seeds'])}: take fewer, or declare no comparison"
         )
-    before = {key: old.get(key) for key in fixed}
+    fixed = {"primary": pairs, "margin": margin}
     if old and before != fixed and any(plan.folder.glob("*/*/record.jsonl")):
         raise UserError(
             f"{file} declares other primary comparisons or another margin, and there are results "
             "already; take another --out FOLDER"
         )
-    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return {**content, **fixed}
+
+
+def _once(file: Path, pairs: Any) -> list[list[str]]:
+    """Declared comparisons, each once. Raises UserError where they are none."""
+    try:
+        return [list(p) for p in distinct(pairs)]
+    except (TypeError, ValueError) as e:
+        raise UserError(f"{file} is damaged ('primary': {e}): {REDECLARE}") from e
 
 
 def declared(folder: Path) -> dict[str, Any]:
@@ -118,9 +141,7 @@ def _free(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _content(
-    plan: Plan, made: Sequence[tuple[Cell, Job]], stamps: Mapping[str, str]
-) -> dict[str, Any]:
+def _content(plan: Plan, made: Sequence[tuple[Cell, Job]]) -> dict[str, Any]:
     rows = {
         c.label: {
             "method": c.method.name,
@@ -147,6 +168,6 @@ def _content(
         "rows": rows,
         "seeds": list(plan.seeds),
         "budgets": made[0][1].settings.evaluation.budgets,
-        "anchors": dict(stamps),
+        "anchors": {},
         "cells": cells,
     }

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from tether.analysis.grue import Anchor
+from tether.analysis.power import too_few
 from tether.config.catalog import CATALOG
 from tether.config.errors import UserError
 from tether.config.json_file import read_mapping
@@ -26,7 +27,7 @@ from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
 from tether.studies.grue.cells import RAW, Cell, Plan, free_cells, jobs, settings_of, tuned
-from tether.studies.grue.declaration import declare
+from tether.studies.grue.declaration import checked, declare
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, parse
 from tether.studies.grue.metrics import Entry, entries
 from tether.studies.grue.same_examples import check_record, check_same
@@ -54,7 +55,8 @@ class Asked:
     rewards: Sequence[str] = ()
     references: Sequence[str] = ()
     budgets: Sequence[float] = ()
-    primary: Sequence[tuple[str, str]] = ()
+    primary: Sequence[tuple[str, str]] | str = ()
+    """Pairs of rows, or the text of `--primary`."""
     margin: float | None = None
     """None = as declared before, else the default."""
     after: Sequence[str] = ()
@@ -174,10 +176,15 @@ def _declared(
     asked: Asked,
     console: Console,
 ) -> dict[str, Ready]:
-    """The anchors of every task, and the benchmark in `grue.json`."""
+    """The anchors of every task, and the benchmark in `grue.json`; told where its seeds are too
+    few for a verdict."""
+    checked(plan, made, asked.primary, asked.margin)  # before the anchors, which take their time
     ready = prepare(plan, made, console, free)
     stamps = {task: r.stamp for task, r in ready.items()}
-    declare(plan, made, stamps, asked.primary, asked.margin, [cell for cell, _ in free])
+    alone = [cell for cell, _ in free]
+    now = declare(plan, made, stamps, asked.primary, asked.margin, alone)
+    if now["primary"] and (why := too_few(len(now["seeds"]), len(now["primary"]))):
+        console.print(f"{why} (--seeds N)", style="yellow", markup=False, highlight=False)
     return ready
 
 
