@@ -90,4 +90,7 @@ def budgets(text: str) -> tuple[float, ...]:
         found = ()
     if not found or not all(b > 0 for b in found):  # nan is none
         raise argparse.ArgumentTypeError(f"'{text}' is no list of nats greater than 0: 1,2,4")
+    twice = next((b for b in found if found.count(b) > 1), None)
+    if twice is not None:
+        raise argparse.ArgumentTypeError(f"'{text}' names {twice:g} twice")
     return found

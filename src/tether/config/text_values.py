@@ -102,6 +102,16 @@ def write_yaml(path: str | Path, mapping: dict[str, Any]) -> None:
     write_whole(Path(path), to_yaml(mapping))
 
 
+def refuse_cut(path: Path) -> None:
+    """Of a run's `config.yaml`, which `write_yaml` ended with a line's end. Raises UserError where
+    that is not there: the rest is not there either, and its settings are no other ones."""
+    if not path.read_bytes().endswith(b"\n"):
+        raise UserError(
+            f"{path} is damaged (it was cut): restore it from `configs/`, or delete {path.parent} "
+            "to train its run again"
+        )
+
+
 def _kind(value: Any) -> str:
     return {list: "a list", str: "text", bool: "a truth value"}.get(type(value), "a number")
 

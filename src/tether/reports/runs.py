@@ -249,5 +249,11 @@ def settings(run: Run) -> dict[str, Any]:
 def _settings(file: Path, changed: int, size: int) -> dict[str, Any]:
     """Once per content: a study asks for every run's many times."""
     fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=fast) or {}
+    mend = "restore it (a study has it in `configs/` too), or delete it: reports go without"
+    try:
+        found = yaml.load(file.read_text(encoding="utf-8"), Loader=fast)
+    except (OSError, ValueError, yaml.YAMLError) as e:
+        raise UserError(f"{file} is damaged ({' '.join(str(e).split())}): {mend}") from e
+    if not isinstance(found, dict):
+        raise UserError(f"{file} is damaged (it holds no mapping): {mend}")
     return found

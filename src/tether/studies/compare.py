@@ -30,7 +30,7 @@ from tether.config.json_file import read_mapping
 from tether.config.layers import apply_overrides, merge
 from tether.config.run import RunSettings
 from tether.config.settings import dump, fingerprint, parse
-from tether.config.text_values import read_yaml, write_yaml
+from tether.config.text_values import read_yaml, refuse_cut, write_yaml
 from tether.config.whole_file import write_whole
 from tether.reports.runs import STUDY
 from tether.studies import study_file
@@ -311,6 +311,7 @@ def _job(study: Study, method: str, setting: Setting, seed: int, name: str) -> J
 def _refuse_other(job: Job) -> None:
     config = job.folder / "config.yaml"
     if config.is_file() and fingerprint(old := read_yaml(config)) != fingerprint(job.settings):
+        refuse_cut(config)
         raise UserError(
             f"{job.folder} holds a run with other settings "
             f"({told(differences(old, job.settings))}): give those, or choose another folder: "

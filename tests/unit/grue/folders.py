@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.reports.folders import point, write_run
+from tether.config.json_file import digest
 
 ANCHORS = [
     {"metric": "rouge_1", "family": "task", "signature": "rouge_1|x", "floor": 0.1,
@@ -21,6 +22,16 @@ ANCHORS = [
 ]  # fmt: skip
 Value = Callable[[str, str, int], float]
 """(task, row, seed) -> rouge_1 of the final weights; that within 4 nats is .04 below."""
+
+
+def anchors_of(task: str) -> dict[str, Any]:
+    content = {"task": task, "examples": 2, "examples_sha256": "e", "metrics": ANCHORS}
+    return {**content, "sha256": digest(content)}
+
+
+def stamp(task: str) -> str:
+    """Hash of the task's anchors."""
+    return str(anchors_of(task)["sha256"])
 
 
 def row(label: str, **more: Any) -> dict[str, Any]:
@@ -42,10 +53,7 @@ def write(
     cells = []
     for task in tasks:
         (folder / "anchors").mkdir(parents=True, exist_ok=True)
-        content = {"task": task, "examples": 2, "examples_sha256": "e", "metrics": ANCHORS}
-        (folder / "anchors" / f"{task}.json").write_text(
-            json.dumps({**content, "sha256": f"stamp of {task}"})
-        )
+        (folder / "anchors" / f"{task}.json").write_text(json.dumps(anchors_of(task)))
         for label, about in rows.items():
             for seed in seeds if label != "zero-shot" else seeds[:1]:
                 name = f"{task}/{label.replace(' ', '_')}-seed{seed}"
@@ -57,7 +65,7 @@ def write(
     declared = {
         "mini": False, "tasks": list(tasks), "rows": dict(rows), "seeds": list(seeds),
         "budgets": [2.0, 4.0], "primary": list(primary), "margin": 0.01,
-        "anchors": {t: f"stamp of {t}" for t in tasks}, "cells": cells, "free": list(free),
+        "anchors": {t: stamp(t) for t in tasks}, "cells": cells, "free": list(free),
     }  # fmt: skip
     (folder / "grue.json").write_text(json.dumps(declared))
     return folder
@@ -79,7 +87,7 @@ def _cell(
                    _weights(["initial", "budget:2"], 0, 0.0, 0.1)]  # fmt: skip
     else:
         weights = [_weights(["final"], 0, 0.0, rouge, 40.0)]
-    content = {"anchors": f"stamp of {task}", "weights": weights}
+    content = {"anchors": stamp(task), "weights": weights}
     (folder / "scores.json").write_text(json.dumps(content))
 
 

@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.unit.grue.folders import row, write
+from tests.unit.grue.folders import row, stamp, write
 from tether.cli.main import main as tether
 from tether.config.errors import UserError
+from tether.config.json_file import digest
+from tether.config.settings import dump
+from tether.config.text_values import write_yaml
 from tether.reports.grue.results import finished, read
 from tether.reports.grue.write import notes
 from tether.studies.grue.anchors import Examples, store
 from tether.studies.grue.cells import jobs
-from tether.studies.grue.declaration import declare
+from tether.studies.grue.declaration import declare, declared
 from tether.studies.grue.run import Asked, Ready, _record, measure, plan_of
-from tether.studies.grue.scoring import measured
+from tether.studies.grue.scoring import completions, measured, score
 from tether.studies.watch import Watch
 from tether.studies.workers import run_jobs
 
@@ -36,22 +39,48 @@ def cut(file: Path, size: int) -> None:
     file.write_bytes(file.read_bytes()[:size])
 
 
-SCORES = ['{"a', "{}", "[]", "", "null", '{"anchors": "stamp of imdb"}',
-          '{"anchors": "stamp of imdb", "weights": []}',
-          '{"anchors": "stamp of imdb", "weights": [{}]}',
-          '{"anchors": "stamp of imdb", "weights": [{"names": ["final"], "policy": "exported", '
-          '"update": 4, "drift": 1, "reward": 1, "perplexity": 1, "values": {"rouge_1": null}, '
-          '"left_out": {}}]}']  # fmt: skip
+STAMP = stamp("imdb")
+SOUND = {"names": ["final"], "policy": "exported", "update": 4, "drift": 1, "reward": 1,
+         "perplexity": 1, "values": {"rouge_1": 0.3, "perplexity": 1}, "left_out": {}}  # fmt: skip
+WRONG: list[dict[str, Any]] = [
+    {"values": {"rouge_1": None}},
+    {"values": {"rouge_1": "a"}},
+    {"values": {"rouge_1": float("nan")}},
+    {"values": {"rouge_1": 0.3, "perplexity": 0}},
+    {"values": {"rouge_1": 0.3, "rouge_9": 0.3}},
+    {"values": [0.3]},
+    {"left_out": {"rouge_1": [0.1, 0.2, 0.3]}},
+    {"left_out": {"rouge_1": [0.1, "b"]}},
+    {"left_out": {"rouge_9": [0.1, 0.2]}},
+    {"left_out": {"rouge_1": 3}},
+    {"perplexity": "a"},
+    {"perplexity": 0},
+    {"drift": "a"},
+    {"reward": []},
+    {"names": 3},
+    {"names": [3]},
+    {"parts": 3},
+    {"parts": {"chrf": {"x": "a"}}},
+]
+SCORES = ['{"a', "{}", "[]", "", "null", json.dumps({"anchors": STAMP}),
+          json.dumps({"anchors": STAMP, "weights": []}),
+          json.dumps({"anchors": STAMP, "weights": [{}]}),
+          *(json.dumps({"anchors": STAMP, "weights": [SOUND | w]}) for w in WRONG)]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SCORES)
 def test_scores_that_are_damaged_are_as_none(
     text: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert measured(folder / CELL, "stamp of imdb")
+    found = read(folder).tasks[1]
+
+    def sound() -> bool:
+        return measured(folder / CELL, STAMP, found.anchors, found.examples)
+
+    assert sound()
     file = folder / CELL / "scores.json"
     file.write_text(text)
-    assert not measured(folder / CELL, "stamp of imdb")  # so `grue run` measures it again
+    assert not sound()  # so `grue run` measures it again
     r = read(folder)
     assert r.missing == (CELL,)
     said = next(n for n in notes(r) if n.startswith(f"{CELL} counts as unfinished: {file} is dam"))
@@ -119,10 +148,84 @@ def test_a_shared_file_that_is_damaged_is_one_line(
 def test_damaged_parts_of_a_declaration(folder: Path) -> None:
     file = folder / "grue.json"
     whole = json.loads(file.read_text())
-    for key, value in (("cells", [{}]), ("rows", {"a": {"b": 1}}), ("margin", "x"), ("seeds", 3)):
+    wrong = [
+        *(("cells", x) for x in ([{}], 3, [3], [{**whole["cells"][0], "label": "gone"}])),
+        *(("rows", x) for x in ({"a": {"b": 1}}, [], None)),
+        *(("margin", x) for x in ("x", 0, None)),
+        *(("seeds", x) for x in (3, "abc", ["a"])),
+        *(("budgets", x) for x in ([], ["a"], [0], 4)),
+        *(("primary", x) for x in ([["ppo", "gone"]], [["ppo"]], "ppo", [3])),
+        *(("anchors", x) for x in ([], 3)),
+        ("tasks", "imdb"),
+    ]
+    for key, value in wrong:
         file.write_text(json.dumps({**whole, key: value}))
-        with pytest.raises(UserError, match=r"grue\.json is damaged"):
-            read(folder)
+        for reader in (read, declared):
+            if (key, value) != ("rows", {"a": {"b": 1}}) or reader is read:
+                with pytest.raises(UserError, match=r"grue\.json is damaged") as e:
+                    reader(folder)
+                assert "\n" not in str(e.value)
+
+
+def test_anchors_that_were_edited_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ends that all scores are mapped by; the scores of a report would move without a word."""
+    file = folder / "anchors" / "imdb.json"
+    whole = json.loads(file.read_text())
+    whole["metrics"][0]["ceiling"] = 0.9
+    file.write_text(json.dumps(whole))
+    said = f"{file} was changed after it was written (its hash is another): restore it, or delete"
+    assert tether(["grue", "report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    with pytest.raises(UserError, match="was changed after it was written"):
+        store(folder, "imdb", [], Examples(["p"], [["r"]], {}, "e"))
+    # with a hash that fits, it is not that under which the cells were measured
+    whole["sha256"] = digest({k: v for k, v in whole.items() if k != "sha256"})
+    file.write_text(json.dumps(whole))
+    with pytest.raises(UserError, match=r"imdb\.json holds other anchors than those that .*grue\."):
+        read(folder)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 3\n", "", b"\xff\xfe\x00"])
+def test_a_damaged_config_of_a_run_is_one_line(
+    text: str | bytes, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / CELL / "config.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert tether(["grue", "report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"{file} is damaged (" in error and "or delete it" in error and error.count("\n") == 1
+
+
+def test_a_config_that_was_cut_is_no_other_run(tmp_path: Path) -> None:
+    _, made = mini(tmp_path)
+    config = made[1][1].folder / "config.yaml"
+    config.parent.mkdir(parents=True)
+    write_yaml(config, dump(made[1][1].settings))
+    mini(tmp_path)
+    cut(config, 100)
+    with pytest.raises(UserError, match=r"config\.yaml is damaged \(it was cut\): restore it"):
+        mini(tmp_path)
+
+
+def test_completions_that_were_lost_or_cut(folder: Path) -> None:
+    file = folder / CELL / "samples.jsonl"
+    mend = f"restore it, or delete {file.parent}: the same `tether grue run --retry` trains it"
+    with pytest.raises(UserError) as e:
+        completions(file.parent, 2)
+    assert str(e.value).startswith(f"{file}, the run's completions, is not there: {mend}")
+    one = {"split": "test", "update": 4, "policy": "exported", "row": 0, "prompt": "p"}
+    file.write_text(json.dumps({**one, "completion": "c"}) + "\n")
+    with pytest.raises(UserError) as e:
+        completions(file.parent, 2)
+    assert f"{file} has 1 of 2 test completions of update 4: it was cut, or" in str(e.value)
+    assert mend in str(e.value)
+    cell = next(c for c, _ in mini(folder.parent / "m")[1] if c.name == CELL)
+    (folder / CELL / "scores.json").unlink()
+    with pytest.raises(UserError, match="has no test completions of update 0: it was cut: restore"):
+        score(file.parent, cell, [], [], Examples(["p"], [["r"]], {}, "e"), "stamp")
 
 
 def mini(folder: Path) -> tuple[Any, Any]:

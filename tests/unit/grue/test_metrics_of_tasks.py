@@ -8,8 +8,8 @@ from tether.config.catalog import kinds, load
 from tether.config.errors import UserError
 from tether.config.parts import build
 from tether.metrics.base import Metric, Samples
-from tether.studies.grue.metrics import part_of
-from tether.studies.grue.terms import GERMAN, house
+from tether.studies.grue.metrics import entries, part_of
+from tether.studies.grue.terms import GERMAN, Terms, house
 
 TEXTS = [
     "a grey fox ran down the steep hill",
@@ -60,3 +60,9 @@ def test_umlauts_are_letters(task: str) -> None:
     metric: Metric = build("metric", part_of("rouge_1", task, house(task), "a test"))
     value = metric(Samples(["Ein Bär läuft"], [["Ein Bürger läuft"]])).value
     assert value == pytest.approx(2 / 3)
+
+
+def test_a_task_score_needs_a_metric() -> None:
+    with pytest.raises(UserError, match=r"'metrics' of imdb is empty, .* or leave the key out"):
+        entries("imdb", Terms(metrics=[]))
+    assert entries("imdb", Terms(metrics=["chrf"], naturalness=[]))

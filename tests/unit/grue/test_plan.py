@@ -395,6 +395,14 @@ def test_every_task_and_method_by_default() -> None:
         (["grue", "run", "--mini", "--data", "nowhere"], "--data nowhere is no folder"),
         (["grue", "run", "--mini", "--after", "oracel"], "none of best_of_n, oracle, interpolate"),
         (["grue", "run", "--mini", "--primary", "ppo"], "write METHOD:AGAINST"),
+        (["grue", "run", "--mini", "--rewards", "praise,praise"], "--rewards names 'praise' twice"),
+        (["grue", "run", "--mini", "--kl-reference", "raw,raw"], "names 'raw' twice"),
+        (["grue", "run", "--mini", "--budgets", "4,4"], "'4,4' names 4 twice"),
+        (
+            ["grue", "run", "--mini", "--methods", "ppo", "--kl-reference", "foo"],
+            "unknown reference 'foo' in --kl-reference (raw, or one of --methods that trains on "
+            "human completions); there are: raw",
+        ),
         (["grue", "run", "--mini", "--margin", "much"], "--margin: invalid float value: 'much'"),
         (["grue", "run", "--mini", "--methods", "ppo-kl", "--updates", "x"], "updates"),
         (["grue", "run", "--mini", "--evaluation.budgets", "[]"], "is empty: the benchmark"),

@@ -22,6 +22,8 @@ from tether.analysis.grue import (
 from tether.config.errors import UserError
 from tether.config.json_file import read_mapping
 from tether.records import Damaged, read_lines
+from tether.reports.grue.anchors_file import read_anchors
+from tether.reports.grue.sound import check_declared, check_metrics, check_weights
 from tether.reports.methods import PRIMARY_BUDGET
 from tether.reports.runs import FAILURES, LISTS_FAILURES, read_run
 
@@ -37,8 +39,6 @@ REDECLARE = (
     "included: they write it again, and repeat no finished cell"
 )
 """What mends a damaged grue.json."""
-RECOMPUTE = "delete it: the same `tether grue run` computes it again, and trains nothing again"
-"""What mends a damaged file of anchors."""
 
 
 METRICS = "its metrics: "
@@ -262,6 +262,7 @@ def read(folder: Path) -> Results:
         raise UserError(f"{folder} holds no benchmark: `tether grue run --out {folder}` makes one")
     declared = read_mapping(file, REDECLARE)
     try:
+        check_declared(declared)
         return _read(folder, declared)
     except (LookupError, TypeError, ValueError, AttributeError) as e:
         if isinstance(e, UserError):
@@ -275,12 +276,14 @@ def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
     cells: dict[str, dict[str, dict[int, Cell]]] = {}
     missing = []
     damaged: dict[str, str] = {}
+    anchors = {t: read_anchors(folder, t, declared["anchors"][t]) for t in declared["tasks"]}
     recorded = any(folder.glob("*/*/record.jsonl"))  # an archive of the scores alone has none
     for c in declared["cells"]:
         completions.setdefault(c["task"], {})[c["label"]] = c["completions"]
         where, stamp = folder / c["name"], declared["anchors"][c["task"]]
         try:
-            weights = scores_of(where, stamp)
+            found, examples = anchors[c["task"]]
+            weights = scores_of(where, stamp, found, examples)
             if weights is not None and recorded:
                 _check_record(where)
         except (Damaged, UserError) as e:
@@ -301,10 +304,10 @@ def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
     return Results(
         folder,
         bool(declared["mini"]),
-        tuple(_task(folder, t, cells.get(t, {})) for t in declared["tasks"]),
+        tuple(_task(t, *a, declared["anchors"][t], cells.get(t, {})) for t, a in anchors.items()),
         rows,
         tuple(declared["seeds"]),
-        tuple(sorted(declared["budgets"])),
+        tuple(sorted(set(declared["budgets"]))),
         tuple(distinct(declared["primary"])),
         float(declared["margin"]),
         completions,
@@ -316,9 +319,11 @@ def _read(folder: Path, declared: Mapping[str, Any]) -> Results:
     )
 
 
-def scores_of(folder: Path, stamp: str) -> tuple[Weights, ...] | None:
+def scores_of(
+    folder: Path, stamp: str, anchors: Sequence[Anchor], examples: int
+) -> tuple[Weights, ...] | None:
     """What `scores.json` of a run holds; None where it is not there, or under other anchors than
-    those of that hash. Raises UserError where it is damaged."""
+    these, of that hash and so many examples. Raises UserError where it is damaged."""
     file = folder / SCORES
     if not file.is_file():
         return None
@@ -328,10 +333,11 @@ def scores_of(folder: Path, stamp: str) -> tuple[Weights, ...] | None:
         return None
     try:
         weights = tuple(map(_weights, content["weights"]))
-        numbers = [x for w in weights for m in (w.measured,) for x in m.values.values()]
-        numbers += [x for w in weights for part in w.measured.left_out.values() for x in part]
-        if not weights or not all(isinstance(x, int | float) for x in numbers):
-            raise ValueError("a value is missing")
+        if not weights:
+            raise ValueError("it has no weights")
+        for w in weights:
+            m = w.measured
+            check_metrics(m.values, m.left_out, w.perplexity, anchors, examples)
     except (LookupError, TypeError, ValueError, AttributeError) as e:
         raise UserError(f"{file} is damaged ({type(e).__name__}: {e}): {mend}") from e
     return weights
@@ -364,26 +370,19 @@ def _failures(folder: Path) -> dict[str, str]:
     return found
 
 
-def _task(folder: Path, name: str, cells: Mapping[str, Mapping[int, Cell]]) -> Task:
-    file = folder / "anchors" / f"{name}.json"
-    content = read_mapping(file, RECOMPUTE, "metrics", "examples", "sha256")
+def _task(
+    name: str,
+    anchors: tuple[Anchor, ...],
+    examples: int,
+    stamp: str,
+    cells: Mapping[str, Mapping[int, Cell]],
+) -> Task:
     raw = next((c.at(FINAL) for c in cells.get(ZERO_SHOT, {}).values()), None)
-    try:
-        anchors = tuple(Anchor(**a) for a in content["metrics"])
-        examples = int(content["examples"])
-    except (TypeError, ValueError) as e:
-        raise UserError(f"{file} is damaged ({e}): {RECOMPUTE}") from e
-    return Task(
-        name,
-        anchors,
-        examples,
-        str(content["sha256"]),
-        raw.perplexity if raw is not None else None,
-        cells,
-    )
+    return Task(name, anchors, examples, stamp, raw.perplexity if raw is not None else None, cells)
 
 
 def _weights(found: Mapping[str, Any]) -> Weights:
+    check_weights(found)
     return Weights(
         tuple(found["names"]),
         found["policy"],

@@ -22,12 +22,12 @@ from typing import Any
 from tether.analysis.grue import PERPLEXITY, Anchor
 from tether.analysis.jackknife import GROUPS, groups, standard_error
 from tether.config.errors import UserError
-from tether.config.json_file import read_mapping
+from tether.config.json_file import digest, read_mapping
 from tether.config.run import DataSettings, RunSettings
 from tether.config.whole_file import write_whole
 from tether.metrics.base import Metric, Samples
 from tether.models.loading import load_tokenizer
-from tether.reports.grue.results import RECOMPUTE
+from tether.reports.grue.anchors_file import CHANGED, RECOMPUTE
 from tether.rewards.batch import Prompt
 from tether.studies.grue.metrics import Entry
 from tether.tasks.loading import prompts_given, splits
@@ -248,7 +248,7 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
     content = read_mapping(file, RECOMPUTE, "metrics", "examples_sha256", "sha256")
     stated = content.pop("sha256", "")
     if digest(content) != stated:
-        raise UserError(f"{file} was changed after it was written; take another --out FOLDER")
+        raise UserError(f"{file} {CHANGED}")
     found = [Anchor(**a) for a in content["metrics"]]
     kept = {a.metric: a.signature for a in found if not a.dropped}
     for e in entries:
@@ -284,9 +284,3 @@ def _same(file: Path, entries: Sequence[Entry], rows: Examples) -> list[Anchor]:
 def _read_given(entries: Sequence[Entry], kept: Container[str]) -> list[str]:
     """Those metrics that are kept and read prompts as models are given them."""
     return [e.name for e in entries if e.name in kept and e.metric and e.metric.as_given]
-
-
-def digest(content: Any) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys."""
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -29,7 +29,7 @@ from tether.config.parts import build
 from tether.config.run import OF_REFERENCE, RunSettings
 from tether.config.sections import check_sections
 from tether.config.settings import fingerprint, parse
-from tether.config.text_values import read_yaml
+from tether.config.text_values import read_yaml, refuse_cut
 from tether.studies.grue.methods import (
     BASELINES,
     PLAIN,
@@ -367,6 +367,7 @@ def _same_settings(plan: Plan, job: Job) -> None:
     config = job.folder / "config.yaml"
     if not config.is_file() or fingerprint(old := read_yaml(config)) == fingerprint(job.settings):
         return
+    refuse_cut(config)
     found = differences(old, job.settings)
     if values := found.get(BUDGETS):
         raise UserError(

@@ -18,6 +18,7 @@ from tether.config.json_file import read_mapping
 from tether.config.settings import dump
 from tether.config.whole_file import write_whole
 from tether.reports.grue.results import REDECLARE
+from tether.reports.grue.sound import check_declared
 from tether.studies.grue.cells import Cell, Plan, tuned
 from tether.studies.grue.primary import pairs_of
 from tether.studies.grue.scoring import completions_trained
@@ -75,7 +76,8 @@ def checked(
                 f"{file} is of a benchmark with {key} {old[key]}, not {content[key]}; take another "
                 "--out FOLDER"
             )
-    before = {"primary": _once(file, old.get("primary", [])), "margin": old.get("margin")}
+    once = [list(p) for p in distinct(old.get("primary", []))]
+    before = {"primary": once, "margin": old.get("margin")}
     given = distinct(pairs_of(primary, content["rows"]))
     pairs = [list(p) for p in given] or before["primary"]
     margin = old.get("margin", MARGIN) if margin is None else margin
@@ -97,19 +99,18 @@ def checked(
     return {**content, **fixed}
 
 
-def _once(file: Path, pairs: Any) -> list[list[str]]:
-    """Declared comparisons, each once. Raises UserError where they are none."""
-    try:
-        return [list(p) for p in distinct(pairs)]
-    except (TypeError, ValueError) as e:
-        raise UserError(f"{file} is damaged ('primary': {e}): {REDECLARE}") from e
-
-
 def declared(folder: Path) -> dict[str, Any]:
     """What `grue.json` of a folder holds; empty where there is none. Raises UserError."""
     file = folder / DECLARED
     keys = ("mini", "tasks", "rows", "seeds", "budgets", "anchors", "cells", "primary", "margin")
-    return read_mapping(file, REDECLARE, *keys) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    found = read_mapping(file, REDECLARE, *keys)
+    try:
+        check_declared(found)
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        raise UserError(f"{file} is damaged ({type(e).__name__}: {e}): {REDECLARE}") from e
+    return found
 
 
 def grown(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

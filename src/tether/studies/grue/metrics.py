@@ -53,6 +53,11 @@ def entries(task: str, terms: Terms, others: Sequence[str] = ()) -> list[Entry]:
         if terms.naturalness is not None
         else definition.naturalness,
     }
+    if not lists["task"]:
+        raise UserError(
+            f"'metrics' of {task} is empty, and the task score is their mean: name one at least, "
+            "or leave the key out"
+        )
     found: list[Entry] = []
     where = f"the metrics of {task}"
     for family in FAMILIES:

@@ -22,7 +22,8 @@ from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.config.whole_file import write_whole
 from tether.records import Damaged
-from tether.reports.grue.results import RECOMPUTE, UNMEASURED, finished, has_end
+from tether.reports.grue.anchors_file import RECOMPUTE
+from tether.reports.grue.results import UNMEASURED, finished, has_end
 from tether.studies.grue import anchors as anchoring
 from tether.studies.grue import mini as miniature
 from tether.studies.grue import scoring
@@ -212,9 +213,11 @@ def plan_of(asked: Asked) -> Plan:
     for task in tasks:
         if task not in CATALOG["task"]:
             raise unknown("task", task, CATALOG["task"], "--tasks")
-    twice = next((t for t in tasks if tasks.count(t) > 1), None)
-    if twice:
-        raise UserError(f"--tasks names '{twice}' twice")
+    named = {"--tasks": tasks, "--rewards": asked.rewards, "--kl-reference": asked.references}
+    for option, names in named.items():
+        twice = next((n for n in names if list(names).count(n) > 1), None)
+        if twice:
+            raise UserError(f"{option} names '{twice}' twice")
     wanted = list(asked.methods) or list(miniature.METHODS if asked.mini else DEFAULT)
     # every method's perplexity is told as a share of the raw model's
     methods = parse(wanted if ZERO_SHOT in wanted else [ZERO_SHOT, *wanted])
@@ -276,7 +279,10 @@ def _check_references(plan: Plan) -> None:
         if name == RAW:
             continue
         if name not in plan.methods:
-            raise unknown("reference", name, [RAW, *plan.methods], "--kl-reference")
+            fit = [m for m in plan.methods.values() if m.recipe]
+            fit = [m for m in fit if not any(tuned(plan, t, m) for t in plan.tasks)]
+            where = "--kl-reference (raw, or one of --methods that trains on human completions)"
+            raise unknown("reference", name, [RAW, *(m.name for m in fit)], where)
         if name == ZERO_SHOT or any(tuned(plan, t, plan.methods[name]) for t in plan.tasks):
             raise UserError(
                 f"--kl-reference {name}: a reference is raw (the model as it is) or a method that "

@@ -45,10 +45,10 @@ class Weights:
     perplexity: float | None
 
 
-def measured(folder: Path, stamp: str) -> bool:
-    """Whether a run has its metrics, under the anchors of that hash."""
+def measured(folder: Path, stamp: str, anchors: Sequence[Anchor], examples: int) -> bool:
+    """Whether a run has its metrics, under these anchors, of that hash and so many examples."""
     try:
-        return scores_of(folder, stamp) is not None
+        return scores_of(folder, stamp, anchors, examples) is not None
     except UserError:  # a damaged file is as none: it is measured again
         return False
 
@@ -72,7 +72,7 @@ def score(
     Raises:
         UserError: completions are missing, or of other prompts.
     """
-    if measured(folder, stamp):
+    if measured(folder, stamp, anchors, len(rows)):
         return False
     used = [e for e in entries if e.metric is not None]
     unscored = {a.metric for a in anchors if a.dropped}
