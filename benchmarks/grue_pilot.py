@@ -36,7 +36,7 @@ from tether.config.whole_file import write_whole
 from tether.records import read_points
 from tether.reports.grue.results import finished
 from tether.reports.runs import FAILURES
-from tether.studies.grue.run import planned
+from tether.studies.grue.planning import planned
 from tether.studies.workers import Job, run_jobs
 
 SEED = 1000

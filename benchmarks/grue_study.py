@@ -22,8 +22,8 @@ from tether.config.layers import merge
 from tether.config.text_values import read_yaml, write_yaml
 from tether.recipes.toy import ASSETS
 from tether.studies.grue.cells import Cell, Plan
-from tether.studies.grue.run import Asked
-from tether.studies.grue.run import planned as planned_of
+from tether.studies.grue.planning import Asked
+from tether.studies.grue.planning import planned as planned_of
 from tether.studies.workers import Job
 
 METHODS = (

@@ -16,7 +16,7 @@ from tether.cli import studies
 from tether.cli.main import main
 from tether.studies.compare import from_recipes, plan
 from tether.studies.grue.cells import jobs
-from tether.studies.grue.run import Asked, plan_of
+from tether.studies.grue.planning import Asked, plan_of
 
 SPECIAL = ("compare", "quickstart")
 LINES = [(page, line, words) for page in PAGES for line, words in commands(page)]

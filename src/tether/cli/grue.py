@@ -76,7 +76,8 @@ def run(words: list[str]) -> int:
     _processes(p)
     own, overrides = own_words(p, words)
     given = p.parse(own)
-    from tether.studies.grue.run import Asked, main
+    from tether.studies.grue.planning import Asked
+    from tether.studies.grue.run import main
 
     folder, whole = main(
         Asked(

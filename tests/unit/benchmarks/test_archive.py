@@ -86,12 +86,12 @@ def test_the_committed_archive_gives_the_committed_rows(
     shipped = json.loads(file.read_text())
     out = tmp_path / "rows.json"
     words = ["--date", shipped["date"], "--commit", shipped["commit"], "--out", str(out)]
-    if name == "grue":  # python -m benchmarks.grue_real GROUP; a row alone is NAME: METHOD
+    if name == "grue":  # a row alone is NAME: METHOD
         of = {}
         for r in (r for r in shipped["rows"] if "commit" in r):
             alone = r["row"].partition(": ")[2]
             task = r["kind"].partition("-")[2]
-            of[f"{task}/{alone}" if alone else r["command"].split()[3]] = r["commit"]
+            of[f"{task}/{alone}" if alone else task] = r["commit"]
         for r in shipped["rows"]:
             of |= r.get("commits", {})
         words += ["--other", *(f"{what}={commit}" for what, commit in of.items())]

@@ -25,7 +25,7 @@ from tether.config.errors import UserError
 from tether.studies.grue import run as running
 from tether.studies.grue.cells import settings_of
 from tether.studies.grue.declaration import declare
-from tether.studies.grue.run import chosen
+from tether.studies.grue.planning import chosen
 
 
 def test_the_study_has_102_cells_with_settings_that_hold(place: Path) -> None:

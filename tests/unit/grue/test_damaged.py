@@ -21,8 +21,9 @@ from tether.reports.grue.write import notes
 from tether.studies.grue.anchors import Examples, store
 from tether.studies.grue.cells import jobs
 from tether.studies.grue.declaration import declare, declared
-from tether.studies.grue.run import Asked, Ready, _record, measure, plan_of
-from tether.studies.grue.scoring import completions, measured, score
+from tether.studies.grue.planning import Asked, plan_of
+from tether.studies.grue.run import Ready, _record, measure
+from tether.studies.grue.scoring import measured
 from tether.studies.watch import Watch
 from tether.studies.workers import run_jobs
 
@@ -208,24 +209,6 @@ def test_a_config_that_was_cut_is_no_other_run(tmp_path: Path) -> None:
     cut(config, 100)
     with pytest.raises(UserError, match=r"config\.yaml is damaged \(it was cut\): restore it"):
         mini(tmp_path)
-
-
-def test_completions_that_were_lost_or_cut(folder: Path) -> None:
-    file = folder / CELL / "samples.jsonl"
-    mend = f"restore it, or delete {file.parent}: the same `tether grue run --retry` trains it"
-    with pytest.raises(UserError) as e:
-        completions(file.parent, 2)
-    assert str(e.value).startswith(f"{file}, the run's completions, is not there: {mend}")
-    one = {"split": "test", "update": 4, "policy": "exported", "row": 0, "prompt": "p"}
-    file.write_text(json.dumps({**one, "completion": "c"}) + "\n")
-    with pytest.raises(UserError) as e:
-        completions(file.parent, 2)
-    assert f"{file} has 1 of 2 test completions of update 4: it was cut, or" in str(e.value)
-    assert mend in str(e.value)
-    cell = next(c for c, _ in mini(folder.parent / "m")[1] if c.name == CELL)
-    (folder / CELL / "scores.json").unlink()
-    with pytest.raises(UserError, match="has no test completions of update 0: it was cut: restore"):
-        score(file.parent, cell, [], [], Examples(["p"], [["r"]], {}, "e"), "stamp")
 
 
 def mini(folder: Path) -> tuple[Any, Any]:

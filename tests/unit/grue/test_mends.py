@@ -16,7 +16,8 @@ from tether.reports.grue.results import read
 from tether.reports.grue.write import notes
 from tether.studies.grue.anchors import Examples
 from tether.studies.grue.cells import jobs
-from tether.studies.grue.run import Asked, main, plan_of
+from tether.studies.grue.planning import Asked, plan_of
+from tether.studies.grue.run import main
 from tether.studies.grue.scoring import completions, score
 from tether.studies.grue.starts import check_starts
 

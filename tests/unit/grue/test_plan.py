@@ -15,7 +15,7 @@ from tether.config.run import AfterSettings
 from tether.config.settings import dump
 from tether.studies.grue.cells import Plan, cells, free_cells, jobs, settings_of
 from tether.studies.grue.methods import DEFAULT, ZERO_SHOT, mapping_of, parse
-from tether.studies.grue.run import Asked, data_of, plan_of
+from tether.studies.grue.planning import Asked, data_of, plan_of
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.grue.terms import TASKS, Terms, house, joined
 from tether.train.build import build_parts

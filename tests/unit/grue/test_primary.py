@@ -18,8 +18,9 @@ from tether.studies.grue import run as running
 from tether.studies.grue.anchors import Examples
 from tether.studies.grue.cells import jobs
 from tether.studies.grue.declaration import declare
+from tether.studies.grue.planning import Asked, plan_of
 from tether.studies.grue.primary import pairs_of
-from tether.studies.grue.run import Asked, Ready, plan_of
+from tether.studies.grue.run import Ready
 
 LABELS = ["ppo", "nlpo", "mine.py:held", "mine.py:held+ppo", "ppo (reward meteor, KL to raw)"]
 

@@ -32,7 +32,8 @@ from tether.studies.grue.cells import Cell, jobs
 from tether.studies.grue.methods import parse as parse_methods
 from tether.studies.grue.metrics import Entry
 from tether.studies.grue.mini import PRAISE
-from tether.studies.grue.run import Asked, plan_of, prepare
+from tether.studies.grue.planning import Asked, plan_of
+from tether.studies.grue.run import prepare
 from tether.studies.grue.scoring import completions, score
 from tether.tasks.loading import load_task
 

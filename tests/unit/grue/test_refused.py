@@ -12,7 +12,7 @@ from tether.config.errors import UserError
 from tether.config.settings import dump
 from tether.config.text_values import write_yaml
 from tether.studies.grue.cells import cells, jobs
-from tether.studies.grue.run import Asked, plan_of
+from tether.studies.grue.planning import Asked, plan_of
 
 
 def test_another_run_in_the_folder_is_named_by_its_settings(tmp_path: Path) -> None:

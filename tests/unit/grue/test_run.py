@@ -24,7 +24,8 @@ from tether.reports.grue.results import read
 from tether.studies.grue import run as running
 from tether.studies.grue.declaration import declare
 from tether.studies.grue.mini import PRAISE
-from tether.studies.grue.run import Asked, jobs, plan_of, prepare, with_test_rows
+from tether.studies.grue.planning import Asked, plan_of, with_test_rows
+from tether.studies.grue.run import jobs, prepare
 from tether.studies.warm import Fork
 from tether.train.lock import held
 

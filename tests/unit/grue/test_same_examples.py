@@ -18,7 +18,8 @@ from tether.config.text_values import write_yaml
 from tether.studies.grue import run as running
 from tether.studies.grue.anchors import Examples, examples, given, given_again
 from tether.studies.grue.cells import jobs
-from tether.studies.grue.run import Asked, Ready, measure, plan_of, prepare, with_test_rows
+from tether.studies.grue.planning import Asked, plan_of, with_test_rows
+from tether.studies.grue.run import Ready, measure, prepare
 from tether.studies.grue.same_examples import check_prompts, check_same
 from tether.tasks.loading import noted
 

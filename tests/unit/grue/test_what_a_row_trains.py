@@ -14,7 +14,7 @@ from tether.config.errors import UserError
 from tether.config.settings import dump
 from tether.studies.grue.cells import cells, jobs, settings_of
 from tether.studies.grue.methods import mapping_of
-from tether.studies.grue.run import Asked, plan_of
+from tether.studies.grue.planning import Asked, plan_of
 from tether.studies.grue.scoring import completions_trained
 from tether.studies.grue.terms import TASKS, Terms
 from tether.train.build import build_parts
