@@ -15,6 +15,15 @@ class UserError(ValueError):
         super().__init__(" ".join(str(message).split()))
 
 
+class SettingError(UserError):
+    """A mistake in one setting of a part, which the part finds itself; who reads the part from a
+    file says where that stands."""
+
+    def __init__(self, setting: str, why: str) -> None:
+        super().__init__(f"{setting}: {why}")
+        self.setting, self.why = setting, why
+
+
 OUT_OF_MEMORY = 3
 """Exit status of a command that ended for want of memory: a study begins the run again where
 others shared its device."""

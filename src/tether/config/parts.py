@@ -31,7 +31,7 @@ from tether.config.describe import (
     plain,
     settings_description,
 )
-from tether.config.errors import UserError
+from tether.config.errors import SettingError, UserError
 from tether.config.nearest import nearest, unknown
 from tether.config.types_as_text import (
     DictType,
@@ -234,6 +234,8 @@ def _part(hint: PartType, value: Any, place: Place, construct: bool) -> Any:
         raise UserError(f"{place}: '{kind}' is a {family_of(cls)}, not a {hint.family}")
     try:
         return cls(**fields)
+    except SettingError as e:
+        raise UserError(f"{place.at(e.setting)}: {e.why}") from e
     except UserError as e:
         raise UserError(f"{place}: {e}") from e
     except ValueError as e:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tether.config.errors import UserError
+from tether.config.errors import SettingError, UserError
 from tether.config.nearest import unknown
 from tether.config.run import OF_REFERENCE, Source
 from tether.core.kl import ESTIMATORS, exponent_bounded
@@ -143,7 +143,6 @@ class Follower(RewardPenalty):
 class Referenced(Tether):
     """A tether whose home is a set by name or a model's weights. Source: tether."""
 
-    kind: ClassVar[str] = "tether"
     reference: str = "initial"
     """Set of weights that is home: `initial`, a set that another tether keeps (`ema`), or, with
     `model`, the name for that model's weights (`reference` if left at `initial`)."""
@@ -154,7 +153,7 @@ class Referenced(Tether):
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
         if isinstance(self.model, dict):
-            _check_model(self.model, f"{self.kind}.model")
+            _check_model(self.model)
 
     @property
     def home(self) -> str:
@@ -168,15 +167,15 @@ class Referenced(Tether):
         return {self.home: self.model} if self.model else {}
 
 
-def _check_model(given: Mapping[str, Any], where: str) -> None:
+def _check_model(given: Mapping[str, Any]) -> None:
     """Raises UserError for settings of a reference's model that it does not have."""
     odd = next((k for k in given if k not in OF_REFERENCE), None)
     if odd is not None:
-        raise unknown("key", str(odd), OF_REFERENCE, where)
+        raise SettingError("model", str(unknown("key", str(odd), OF_REFERENCE, "")))
     if not given.get("path"):
-        raise UserError(f"{where}.path is empty: give a hub id or a folder")
+        raise SettingError("model.path", "it is empty; give a hub id or a folder")
     for key, value in given.items():
         kind = bool if key == "trust_remote_code" else str
         if value is not None and not isinstance(value, kind):
             wanted = "true or false" if kind is bool else "text"
-            raise UserError(f"{where}.{key} is {value!r}, not {wanted}")
+            raise SettingError(f"model.{key}", f"it is {value!r:.60}, not {wanted}")

@@ -56,7 +56,7 @@ def test_a_worker_that_failed(tmp_path: Path) -> None:
     write_whole(log, "update 1\ntether: disk full: free some space, then `tether resume x/a`\n")
     job = SimpleNamespace(name="a", method="m", seed=0, folder=Path("x/a"), log=log)
     watch = SimpleNamespace(look=lambda: None, ended=False, updates=1)
-    process = SimpleNamespace(poll=lambda: 2, returncode=2)
+    process = SimpleNamespace(poll=lambda: 2, returncode=2, pid=0)
     out = io.StringIO()
     pool = Pool(tmp_path, Console(file=out, width=300), {}, left=Left(1))
     pool.running.append(SimpleNamespace(job=job, slot={}, watch=watch, process=process))  # type: ignore[arg-type]

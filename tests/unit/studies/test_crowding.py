@@ -145,7 +145,7 @@ def test_a_run_that_had_ended_costs_no_slot(tmp_path: Path) -> None:
     for name, status in (("a", OUT_OF_MEMORY), ("b", None)):
         job = SimpleNamespace(name=name, method="m", seed=0, folder=tmp_path)
         watch = SimpleNamespace(look=lambda: None, ended=name == "a", updates=1)
-        process = SimpleNamespace(poll=lambda s=status: s, returncode=status)
+        process = SimpleNamespace(poll=lambda s=status: s, returncode=status, pid=0)
         worker = SimpleNamespace(job=job, slot=GPU, watch=watch, process=process)
         pool.running.append(worker)  # type: ignore[arg-type]
     assert [w.job.name for w in pool.collect()] == ["a"]

@@ -68,13 +68,16 @@ def test_a_reference_with_settings_of_its_own() -> None:
     assert (tether.home, dict(tether.sources())) == ("reference", {"reference": about})
     assert check("tether", {"kind": "kl_loss", "model": about})["model"] == about
     for wrong, said in (
-        ({"path": "a/b", "revison": "v2"}, "unknown key 'revison' in kl.model; did you mean 'rev"),
-        ({"path": "a/b", "lora": {}}, "unknown key 'lora' in kl.model"),
-        ({"revision": "v2"}, "kl.model.path is empty: give a hub id or a folder"),
-        ({"path": "a/b", "adapter": 3}, "kl.model.adapter is 3, not text"),
+        (
+            {"path": "a/b", "revison": "v2"},
+            r"^tethers\.x\.model: unknown key 'revison'; did you mean 'revision'",
+        ),
+        ({"path": "a/b", "lora": {}}, r"^tethers\.x\.model: unknown key 'lora'"),
+        ({"revision": "v2"}, r"^tethers\.x\.model\.path: it is empty; give a hub id or a folder"),
+        ({"path": "a/b", "adapter": 3}, r"^tethers\.x\.model\.adapter: it is 3, not text"),
     ):
         with pytest.raises(UserError, match=said):
-            build("tether", {"kind": "kl", "model": wrong})
+            build("tether", {"kind": "kl", "model": wrong}, "tethers.x")
 
 
 def test_the_controller_reads_the_kl_to_its_own_reference() -> None:
