@@ -177,6 +177,11 @@ class Pool:
                 self.console.print(said, markup=False, highlight=False)
         return done
 
+    def elsewhere(self, job: Job) -> None:
+        """A run that was waited for has ended in another study."""
+        said = f"{job.name}: finished in another study; {self.left.one_less()}"
+        self.console.print(said, markup=False, highlight=False)
+
     def fail(self, job: Job, status: int | None, error: str) -> None:
         self.left.one_less()
         self.failures[job.name] = {
@@ -259,7 +264,12 @@ def run_jobs(
         try:
             while (pending or pool.running) and not asked.count:
                 while free and (job := pool.ready(whole)) is not None:
-                    pool.start(job, free.popleft())
+                    if not _looked(job).ended:
+                        pool.start(job, free.popleft())
+                        continue
+                    pool.elsewhere(job)
+                    whole.add(job.name)
+                    ended(job)
                 if not pool.running and not any(held(j.folder) for j in pending):
                     break  # what is left waits for a run that was stopped
                 time.sleep(PAUSE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from tether.config.errors import UserError
 
 NAME = ".lock"
+TRIES, PAUSE = 20, 0.01
+"""`held` has the lock itself while it looks, for far less than these times this many seconds."""
 
 
 @contextmanager
@@ -21,7 +24,7 @@ def writing(folder: Path) -> Iterator[None]:
     """
     with open(folder / NAME, "a+", encoding="utf-8") as f:
         try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(f.fileno())
         except BlockingIOError as e:
             f.seek(0)
             who = f.read().strip() or "unknown"
@@ -33,6 +36,16 @@ def writing(folder: Path) -> Iterator[None]:
         f.write(str(os.getpid()))
         f.flush()
         yield
+
+
+def _lock(file: int) -> None:
+    for left in reversed(range(TRIES)):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(PAUSE)
 
 
 def held(folder: Path, but: int | None = None) -> bool:

@@ -85,6 +85,7 @@ def train(
                 if not resume:
                     folder.mkdir(parents=True, exist_ok=True)
                     held.enter_context(writing(folder))
+                    refuse_taken(settings)  # by one that came and went while the model was loaded
                     _write_config(folder, settings)
                 write_environment(
                     folder,
