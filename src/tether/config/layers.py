@@ -85,10 +85,13 @@ def _by_name(parts: Sequence[Any], family: str, field: str) -> dict[str, Any]:
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Deep merge, later layers win. A part whose kind changes starts afresh: settings of the former
-    kind do not carry over."""
+    kind do not carry over. null drops all parts of a field, also where what is merged here is a
+    layer of something else; an empty mapping adds none."""
     out: dict[str, Any] = {}
     for layer in layers:
-        out = _merge(out, _with_kinds(layer))
+        dropped = {name: None for name in NAMED if name in layer and layer[name] is None}
+        out = _merge(out, {k: v for k, v in _with_kinds(layer).items() if k not in dropped})
+        out |= dropped
     return out
 
 

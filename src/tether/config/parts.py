@@ -7,6 +7,7 @@ ours), `build` constructs the object, `dump` is the inverse of `build`.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +230,11 @@ def _part(hint: PartType, value: Any, place: Place, construct: bool) -> Any:
         fields = _fields(description, value, place, False, skip="kind")
         return {"kind": kind, **plain(fields)}
     cls = load(hint.family, kind, str(place))
+    if inspect.isfunction(cls):
+        how = ", or give the function alone, FILE.py:NAME" if hint.family == "reward" else ""
+        raise UserError(
+            f"{place}: '{kind}' is a function; a kind is a class whose fields are its settings{how}"
+        )
     fields = _fields(describe(cls, str(place)), value, place, True, skip="kind")
     if family_of(cls) not in (hint.family, None):
         raise UserError(f"{place}: '{kind}' is a {family_of(cls)}, not a {hint.family}")

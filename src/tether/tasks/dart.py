@@ -29,6 +29,7 @@ class DART(TaskDefinition):
         ("tripleset",),
         ("targets", "references", "target", "annotations"),
     )
+    mappings: ClassVar[tuple[str, ...]] = ("annotations",)
     columns: ClassVar[tuple[str, ...]] = ("table",)
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "meteor": {"kind": "metric", "metric": {"kind": "meteor"}}

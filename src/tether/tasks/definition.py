@@ -73,6 +73,8 @@ class TaskDefinition(ABC):
     """Of the data, in short."""
     needs: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Columns of the source; each entry lists the names that one of them has in known copies."""
+    mappings: ClassVar[tuple[str, ...]] = ()
+    """Columns of the source that hold a mapping, or a list of them; a CSV cell has its JSON."""
     columns: ClassVar[tuple[str, ...]] = ()
     """Names in `Example.columns`, of every example."""
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -192,9 +194,21 @@ def title(row: Row, number: int, name: str) -> str:
     found = row.get(name)
     if found is None or isinstance(found, str):
         return found or ""
-    if isinstance(found, int | float):
-        return str(found)
+    if isinstance(found, int | float):  # a CSV column of numbers with an empty cell has floats
+        return str(int(found)) if found % 1 == 0 else str(found)
     raise wrong(found, number, (name,), "text")
+
+
+def unpacked(cell: Any) -> Any:
+    """The mapping, or the list of mappings, that a text is in JSON; anything else as it is."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("{", "[")):
+        return cell
+    try:
+        found = json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
+    listed = found if isinstance(found, list) else [found]
+    return found if all(isinstance(x, dict) for x in listed) else cell
 
 
 def wrong(found: Any, number: int, names: Sequence[str], expected: str) -> UserError:

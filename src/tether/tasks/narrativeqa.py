@@ -29,6 +29,7 @@ class NarrativeQA(TaskDefinition):
         ("answers",),
         ("summary", "document", "context"),
     )
+    mappings: ClassVar[tuple[str, ...]] = ("question", "answers", "document", "summary")
     columns: ClassVar[tuple[str, ...]] = ("question",)
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rouge_l_max": {"kind": "metric", "metric": {"kind": "rouge_l_max"}}

@@ -21,7 +21,7 @@ from tether.config.nearest import nearest
 from tether.config.parts import build
 from tether.config.run import DataSettings
 from tether.rewards.batch import ARGUMENTS
-from tether.tasks.definition import Example, Row, TaskDefinition
+from tether.tasks.definition import Example, Row, TaskDefinition, unpacked
 from tether.tasks.reading import Table, has_split, is_file, is_local, read, read_file, size, utf8
 
 BUNDLED = "mini"
@@ -274,6 +274,9 @@ class TaskSource(Source):
                     f"which the task {self.kind} reads; {hint}"
                 )
         kept = {k: v for k, v in table.items() if k != "split"}
+        for column in self.task.mappings:
+            if column in kept:
+                kept[column] = list(map(unpacked, kept[column]))
         return [(i + 1, {k: v[i] for k, v in kept.items()}) for i in rows]
 
     def _find(self, split: str) -> str | None:

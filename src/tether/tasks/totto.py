@@ -42,6 +42,7 @@ class ToTTo(TaskDefinition):
     }
     licence: ClassVar[str] = "CC BY-SA 3.0"
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("table",), ("highlighted_cells",))
+    mappings: ClassVar[tuple[str, ...]] = ("sentence_annotations",)
     columns: ClassVar[tuple[str, ...]] = ("table", "overlap_subset")
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "meteor": {"kind": "metric", "metric": {"kind": "meteor"}}

@@ -26,6 +26,7 @@ class Translation(TaskDefinition):
     source: ClassVar[str] = "en"
     target: ClassVar[str] = "de"
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("translation", "en"), ("translation", "de"))
+    mappings: ClassVar[tuple[str, ...]] = ("translation",)
     columns: ClassVar[tuple[str, ...]] = ("source",)
     rewards: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "ter": {"kind": "metric", "metric": {"kind": "ter"}}

@@ -41,6 +41,15 @@ def test_null_drops_a_tether() -> None:
     assert compose("ppo-kl", overrides=["--tethers", "null"]).tethers == {}
 
 
+def test_null_drops_all_tethers_of_the_layers_below() -> None:
+    brought = {"tethers": {"kl": {"coef": 0.1}}}
+    assert normalised(merge(brought, {"tethers": None}))["tethers"] == {}
+    assert normalised(merge(brought, merge({"updates": 2}, {"tethers": None})))["tethers"] == {}
+    assert merge(brought, {"tethers": {}}) == merge(brought)
+    again = merge(brought, {"tethers": None}, {"tethers": {"ema": {}}})
+    assert list(again["tethers"]) == ["ema"]
+
+
 def test_a_dropped_tether_can_come_back() -> None:
     merged = merge(
         {"tethers": {"kl": {"coef": 0.1}}}, {"tethers": {"kl": None}}, {"tethers": {"kl": {}}}

@@ -168,6 +168,12 @@ def test_a_users_class_that_cannot_be_had(user: str, kind: str, message: str, tm
         check("tether", {"kind": kind}, "tethers.w")
 
 
+def test_a_function_is_no_kind(user: str) -> None:
+    said = "rewards.f: 'mine.py:score' is a function; .* give the function alone, FILE.py:NAME"
+    with pytest.raises(UserError, match=said):
+        build("reward", {"kind": "mine.py:score"}, "rewards.f")
+
+
 def test_functions_are_recorded_by_address(user: str) -> None:
     score = load("reward", "mine.py:score")
     assert address_of(score) == "mine.py:score"

@@ -83,6 +83,12 @@ def test_a_group_beyond_all_completions(tmp_path: Path, monkeypatch: pytest.Monk
             "methods: {nlpo: {tethers: {kl: null, nlpo_mask: null}}}",
             "nlpo-seed0 leave none of the teth",
         ),
+        ("methods: {nlpo: {tethers: null}}", "nlpo-seed0 leave none of the tethers"),
+        ("tuned: {tethers: null}\nmethods: {nlpo: {tethers: null}}", "leave none of the tethers"),
+        (
+            "methods: {nlpo: {tethers: {nlpo_mask: null}}}",
+            "nlpo-seed0 leave out nlpo_mask, which the row nlpo is called after",
+        ),
         ("methods: {kl: {tethers: {kl: {kind: kl_loss}}}}", "leave none of the tethers of kl"),
         ("methods: {ppo: null}", "methods: 'ppo' must be a mapping, not None"),
         ("methods: {ppo: 3}", "methods: 'ppo' must be a mapping, not 3"),

@@ -3,13 +3,17 @@ row; never letter by letter."""
 
 from __future__ import annotations
 
+import csv
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.tasks.test_definitions import cells, made
 from tether.config.errors import UserError
+from tether.config.parts import check
+from tether.config.run import DataSettings
 from tether.tasks.cnn_dailymail import CNNDailyMail
 from tether.tasks.commongen import CommonGen
 from tether.tasks.dailydialog import DailyDialog
@@ -18,6 +22,7 @@ from tether.tasks.definition import TaskDefinition
 from tether.tasks.fairytaleqa import FairytaleQA
 from tether.tasks.fetaqa import FeTaQA
 from tether.tasks.iwslt17 import IWSLT17
+from tether.tasks.loading import splits
 from tether.tasks.narrativeqa import NarrativeQA
 from tether.tasks.totto import ToTTo
 
@@ -69,6 +74,40 @@ def test_one_sentence_of_totto_is_one_reference(form: str) -> None:
 def test_one_sentence_of_dart_is_one_reference() -> None:
     row = {"tripleset": [["A", "b", 3]], "annotations": {"text": "One."}}
     assert made(DART(), row)[0].references == ["One."]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("totto", {**TOTTO, "references": "", "sentence_annotations": [{"final_sentence": "A."}]}),
+        ("iwslt17", {"translation": {"en": "A fox.", "de": "Ein Fuchs."}}),
+        ("wmt16", {"translation": {"en": "A fox.", "de": "Ein Fuchs."}}),
+        ("dart", {"tripleset": [["A", "b", "C"]], "annotations": [{"text": "One."}]}),
+        ("dart", {"tripleset": [["A", "b", "C"]], "annotations": {"text": ["One.", "Two."]}}),
+        (
+            "narrativeqa",
+            {
+                "question": {"text": "Who?"}, "answers": [{"text": "Tom"}],
+                "document": {"summary": {"text": "A fox."}},
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_a_mapping_in_a_csv_cell_is_that_mapping(
+    kind: str, row: dict[str, Any], tmp_path: Path
+) -> None:
+    lines, table = tmp_path / "rows.jsonl", tmp_path / "rows.csv"
+    lines.write_text(json.dumps(row) + "\n")
+    cells = {k: v if isinstance(v, str) else json.dumps(v) for k, v in row.items()}
+    with open(table, "w", newline="") as f:
+        writer = csv.DictWriter(f, list(cells))
+        writer.writeheader()
+        writer.writerow(cells)
+    first, second = (
+        splits(DataSettings(path=str(p), task=check("task", kind), validation_rows=0))["train"]
+        for p in (lines, table)
+    )
+    assert first == second and first[0]["references"]
 
 
 def test_brackets_in_a_text_are_text() -> None:

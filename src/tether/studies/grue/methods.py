@@ -7,6 +7,7 @@ is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,11 +118,21 @@ def check_named(
             "algorithm.kind out and name another method (--methods)"
         )
     own, left = (_kinds(s.get("tethers") or {}) for s in (brought, settings))
-    if own and not own.items() & left.items():
+    lost = [n for n in own if left.get(n) != own[n]]
+    if own and len(lost) == len(own):
         raise UserError(
             f"{where} leave none of the tethers of {method.name} ({', '.join(own)}), which its row "
             f"is called after; name another method (--methods {PLAIN})"
         )
+    if named := [n for n in lost if _words(str(own[n])) & _words(method.name)]:
+        raise UserError(
+            f"{where} leave out {', '.join(named)}, which the row {method.name} is called after; "
+            "name another method (--methods)"
+        )
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", name.lower())) - {""}
 
 
 def _kinds(tethers: Any) -> dict[str, Any]:
