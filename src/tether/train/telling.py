@@ -51,14 +51,19 @@ def _repeated(agent: Agent) -> list[str]:
 
 
 def words(agent: Agent, points: list[EvalPoint]) -> str:
-    """The rollout's reward, and what was evaluated since the last line: reward and drift of the
-    same weights, both sides of an event."""
+    """The rollout's reward, and what was evaluated since the last line, with the first update the
+    weights before it too: reward and drift of the same weights, both sides of an event."""
     score = agent.measured.get("reward/score.mean")
     out = [] if score is None else [f"rollout reward {score[0]:.3f}"]
     out += [
-        f"evaluation{f' {p.side} an event' if p.side else ''}: reward {p.reward:.3f}, "
-        f"drift {p.drift[DRIFT]:.2f} nats"
+        f"evaluation{_when(p)}: reward {p.reward:.3f}, drift {p.drift[DRIFT]:.2f} nats"
         for p in points
         if p.policy == "exported" and DRIFT in p.drift
     ]
     return "; ".join(out)
+
+
+def _when(point: EvalPoint) -> str:
+    if point.side:
+        return f" {point.side} an event"
+    return " before training" if point.update == 0 else ""

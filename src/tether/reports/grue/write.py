@@ -97,8 +97,8 @@ def notes(r: Results) -> list[str]:
     found = []
     if r.mini:
         found.append(
-            "A miniature: generated examples and a model of a million parameters show that the "
-            "benchmark works; the numbers mean nothing."
+            "A miniature: few examples, generated where --data gave none, and a model of a million "
+            "parameters show that the benchmark works; the numbers mean nothing."
         )
     if r.missing:
         found.append(
