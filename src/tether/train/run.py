@@ -58,7 +58,8 @@ def train(
     Raises UserError for anything the user can mend, `signals.Interrupted` after a signal.
     """
     folder = run_folder(settings)
-    if not resume and os.environ.get("RANK", "0") == "0":  # the others may come later
+    asks = not resume and os.environ.get("RANK", "0") == "0"  # the others may come later
+    if asks:
         refuse_taken(settings)
     set_threads(settings)
     transformers_logging.disable_progress_bar()
@@ -85,7 +86,8 @@ def train(
                 if not resume:
                     folder.mkdir(parents=True, exist_ok=True)
                     held.enter_context(writing(folder))
-                    refuse_taken(settings)  # by one that came and went while the model was loaded
+                    if asks:  # one may have come and gone while the model was loaded
+                        refuse_taken(settings)
                     _write_config(folder, settings)
                 write_environment(
                     folder,
