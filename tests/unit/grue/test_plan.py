@@ -163,24 +163,6 @@ def test_settings_by_task_and_method(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("tunned: {updates: 3}", "unknown key 'tunned' .*did you mean 'tuned'"),
-        ("tuned: 3", "'tuned' must be a mapping"),
-        ("metrics: rouge_1", "'metrics' must be a list of metrics"),
-        ("tasks: {imbd: {}}", "unknown task 'imbd' .*did you mean 'imdb'"),
-        ("methods: {npo: {}}", "unknown method 'npo'"),
-        ("tuned: {algorithm: {clip_rnge: 0.1}}", "unknown key 'clip_rnge'"),
-    ],
-)
-def test_a_wrong_settings_file(text: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text(text + "\n")
-    with pytest.raises(UserError, match=said):
-        jobs(plan_of(Asked(["imdb"], ["nlpo"], mini=True, settings=file)))
-
-
-@pytest.mark.parametrize(
     "words",
     [
         ["--seed", "7"],
