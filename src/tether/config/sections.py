@@ -17,8 +17,10 @@ from tether.config.types_as_text import DictType, PartType, SettingsType, resolv
 
 def check_sections(mapping: Mapping[str, Any], where: str) -> None:
     """Settings of a run, some or all. Raises UserError for a section, or a part of the run, that is
-    neither a mapping nor one of the short forms; unknown keys are left to `parse`."""
-    _check(SettingsType("RunSettings"), mapping, Place("", where))
+    neither a mapping nor one of the short forms; unknown keys are left to `parse`. `after` may be
+    null: it asks for nothing."""
+    sections = {k: v for k, v in mapping.items() if k != "after" or v is not None}
+    _check(SettingsType("RunSettings"), sections, Place("", where))
 
 
 def _check(hint: Any, value: Any, place: Place) -> None:

@@ -218,7 +218,7 @@ def settings_of(plan: Plan, cell: Cell) -> RunSettings:
         layers.append({"evaluation": {"budgets": list(plan.budgets)}})
     where = f"the settings of {cell.name}"
     merged = layered(layers, plan.overrides)
-    check_sections({k: v for k, v in merged.items() if k != "after" or v is not None}, where)
+    check_sections(merged, where)
     check_named(method, mapping, merged, where)
     if on_reward:
         merged = grouped(merge({"batch": {"prompts": 64}}, merged), where)

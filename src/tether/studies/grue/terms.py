@@ -141,8 +141,7 @@ def _terms(mapping: Any, where: str, methods: Sequence[str]) -> Terms:
 
 def _check_layer(layer: Mapping[str, Any], own: Mapping[str, str], where: str) -> None:
     refuse_own(layer, own, where)
-    # null asks for nothing, which `after` may do in every layer
-    check_sections({k: v for k, v in layer.items() if k != "after" or v is not None}, where)
+    check_sections(layer, where)
 
 
 def _part(name: Any, part: Any, where: str) -> dict[str, Any]:
